@@ -1,0 +1,1 @@
+"""Split the backward pass of any MindSpore computation into dx and dw."""
