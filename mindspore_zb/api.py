@@ -1,0 +1,89 @@
+"""The two ways in: :func:`forward_and_gradfn` and :func:`zero_bubble`."""
+
+from typing import Any, Callable, Tuple
+
+from mindspore_zb.arguments import InputLayout, OutputLayout, check_grad_position, check_weights
+from mindspore_zb.engines.pynative.native import detached, leaf_alias
+from mindspore_zb.engines.pynative.recording import record
+from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError
+from mindspore_zb.grad_function import GradFunction, Request
+from mindspore_zb.options import current_options
+from mindspore_zb.structure import flatten
+from mindspore_zb.tensors import is_parameter, is_tensor
+
+
+def forward_and_gradfn(fn: Callable[..., Any], *inputs: Any, weights: Any = None, has_aux: bool = False,
+                       grad_position: Any = 0, **kwargs: Any) -> Tuple[Any, GradFunction]:
+    """Run ``fn`` once, and return its result and a function for its backward, whole or split into dx and dw.
+
+    Args:
+        fn: a Cell, function, bound method, ``functools.partial`` or other callable.
+        *inputs: positional arguments of ``fn``: any nesting of tuples, lists and dicts of tensors and other values.
+        weights: the weights of dw: None, one Parameter, or an iterable of Parameters.
+        has_aux: ``fn`` returns ``(out, *aux)`` and only ``out`` is differentiated.
+        grad_position: the inputs of dx: an int for that input's bare gradient, a tuple of ints for a tuple of
+            gradients, -1 for all inputs (and keyword arguments, if they hold tensors), None for none.
+        **kwargs: keyword arguments of ``fn``; names of the parameters above cannot be passed on.
+
+    Returns:
+        ``(out, grad_fn)``: the result of ``fn`` without history (with ``has_aux`` the whole tuple), and a
+        :class:`GradFunction`.
+
+    Raises:
+        ArgumentTypeError, ArgumentValueError: an argument, or what ``fn`` returns, cannot be used. What ``fn`` itself
+            raises passes through. In either case nothing of the caller's has changed.
+
+    Example:
+        >>> import mindspore as ms
+        >>> from mindspore import nn, ops
+        >>> from mindspore_zb import forward_and_gradfn
+        >>> net, x = nn.Dense(4, 3), ops.ones((2, 4))
+        >>> out, grad_fn = forward_and_gradfn(net, x, weights=net.trainable_params())
+        >>> dx = grad_fn.compute_input_grad()      # send it to the previous stage at once
+        >>> dw = grad_fn.compute_weight_grad()     # in the next idle slot
+        >>> dx.shape, [grad.shape for grad in dw]
+        ((2, 4), [(3, 4), (3,)])
+    """
+    if not callable(fn):
+        raise ArgumentTypeError(f"fn must be callable, not a {type(fn).__name__}")
+    checked_weights = check_weights(weights)
+    position = check_grad_position(grad_position, len(inputs))
+    if position is None and not checked_weights.parameters:
+        raise ArgumentValueError("weights is empty and grad_position is None: there is nothing to differentiate")
+    layout = InputLayout(inputs, kwargs, position)
+    args, rebound_kwargs, leaves = layout.rebind(leaf_alias, detached)
+    outputs = _Outputs(has_aux)
+    recording = record(fn, args, rebound_kwargs, leaves, checked_weights.parameters, outputs,
+                       free_early=current_options().free_early)
+    request = Request(checked_weights, position is not None, layout, outputs.layout,
+                      tuple((leaf.shape, leaf.dtype) for leaf in leaves))
+    return outputs.detached(), GradFunction(recording, request)
+
+
+class _Outputs:
+    """What ``fn`` returned, taken apart."""
+
+    def __init__(self, has_aux: bool):
+        self._has_aux = has_aux
+        self._aux: tuple = ()
+        self.layout: OutputLayout
+
+    def __call__(self, result: Any) -> list:
+        """The differentiated tensors of ``result``."""
+        if self._has_aux:
+            if not isinstance(result, (tuple, list)) or not result:
+                raise ArgumentTypeError("with has_aux, fn must return a tuple (out, *aux), but it returned a "
+                                        f"{type(result).__name__}")
+            result, self._aux = result[0], tuple(result[1:])
+        self.layout = OutputLayout(result)
+        return self.layout.differentiable
+
+    def detached(self) -> Any:
+        """The result of ``fn`` without history: the caller may keep it and no graph stays alive."""
+        out = self.layout.replace_leaves(detached)
+        if not self._has_aux:
+            return out
+        leaves, structure = flatten(self._aux)
+        self._aux = ()
+        return (out, *structure.unflatten([detached(leaf) if is_tensor(leaf) and not is_parameter(leaf) else leaf
+                                           for leaf in leaves]))

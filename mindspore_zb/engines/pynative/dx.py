@@ -1,0 +1,95 @@
+"""Run dx: the passes of a plan, and the capture of what flows into the boundary nodes."""
+
+import functools
+import threading
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import mindspore as ms
+
+from mindspore_zb.engines.pynative.native import allowing_grad_inside, new_leaf, redirect_edge, run_backward
+from mindspore_zb.engines.pynative.planner import Plan
+from mindspore_zb.split import DxPass
+
+Grads = List[Any]
+Caught = Dict[Tuple[int, int], Grads]
+"""For each target ``(node, slot)`` the gradients that wait for it; they are added by MindSpore, in this order."""
+
+
+def run_dx(nodes: Sequence[Any], plan: Plan, caught: Caught, inputs: Dict[int, Any],
+           grad_inside: bool) -> Dict[int, tuple]:
+    """Run all passes.
+
+    Args:
+        nodes: the snapshot's nodes.
+        plan: the plan for them.
+        caught: the gradients of the outputs, by target. What is left in it afterwards are the gradients of the input
+            leaves, under ``(leaf, 0)``, and what dw starts from besides the captured gradients.
+        inputs: the input tensor of each input leaf.
+        grad_inside: whether every pass must allow gradients to be recorded while it runs.
+
+    Returns:
+        For each kept boundary node the gradients that flowed into its slots, None for a slot without.
+    """
+    captured: Dict[int, tuple] = {}
+    inside = list(plan.needs_grad_inside)
+    if grad_inside:
+        inside += sorted({entry[0] for dx_pass in plan.passes for entry in dx_pass.entries})
+    handles = [nodes[node].register_prehook(functools.partial(_keep, captured, node)) for node in plan.kept]
+    try:
+        with allowing_grad_inside([nodes[node] for node in inside]):
+            for dx_pass in plan.passes:
+                _run_pass(nodes, dx_pass, caught, inputs, keep_graph=bool(plan.kept) and not dx_pass.frees)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return captured
+
+
+def _keep(captured: Dict[int, tuple], node: int, grads: tuple) -> None:
+    """A prehook that writes down what flows into a node."""
+    captured[node] = grads
+
+
+def _run_pass(nodes: Sequence[Any], dx_pass: DxPass, caught: Caught, inputs: Dict[int, Any], keep_graph: bool) -> None:
+    edges: List[Tuple[Any, int]] = []
+    grads: Grads = []
+
+    def start(node: Any, slot: int, waiting: Optional[Grads]) -> None:
+        for grad in waiting or ():
+            edges.append((node, slot))
+            grads.append(grad)
+
+    for target in dx_pass.entries:
+        start(nodes[target[0]], target[1], caught.pop(target, None))
+    if not edges or not dx_pass.exits:
+        return
+    leaves = []
+    catchers = {}
+    for place, target in enumerate(dx_pass.exits):
+        waiting = caught.get(target)
+        if target[0] in inputs:
+            leaf, node = inputs[target[0]], nodes[target[0]]
+        else:
+            leaf, node = catchers[target] = _catching_leaf(place, waiting)
+        start(node, 0, waiting)  # earlier passes' part first: the order of additions stays that of one run
+        leaves.append(leaf)
+    for cut in dx_pass.cuts:
+        redirect_edge(nodes[cut.node], cut.index, catchers[cut.target][1])
+    for target, grad in zip(dx_pass.exits, run_backward(edges, grads, leaves, keep_graph)):
+        if grad is not None:
+            caught[target] = [grad]
+
+
+def _catching_leaf(place: int, waiting: Optional[Grads]) -> Tuple[Any, Any]:
+    """A leaf that stands in for a target, and its node. Leaves are used again; runs of one thread never overlap...
+
+    A run that starts at a leaf casts to the leaf's dtype, so it must be that of what waits.
+    """
+    dtype = waiting[0].dtype if waiting else ms.float32
+    pool = _POOL.__dict__.setdefault(dtype, [])
+    while len(pool) <= place:
+        pool.append(new_leaf(dtype))
+    return pool[place]
+
+
+_POOL = threading.local()

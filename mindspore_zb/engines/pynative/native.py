@@ -1,0 +1,192 @@
+"""The one place that touches MindSpore's private autograd names; everything else of this engine builds on it.
+
+Each name is probed at import: a MindSpore without it gives one error that says what is missing.
+"""
+
+import contextlib
+import threading
+from typing import Any, Iterator, List, Optional, Sequence, Tuple
+
+import mindspore as ms
+from mindspore import Tensor
+
+from mindspore_zb.errors import UnsupportedVersionError
+
+try:  # 2.10
+    from mindspore.graph.api import _GradientEdge, _pynative_executor
+except ImportError:
+    try:  # 2.9
+        from mindspore.common.api import _GradientEdge, _pynative_executor
+    except ImportError as error:
+        raise UnsupportedVersionError(
+            f"mindspore {ms.__version__} has no gradient edges ({error.name}): install mindspore 2.9 or 2.10") from error
+
+LEAF_SEQUENCE = 2 ** 64 - 1
+"""The sequence number MindSpore gives to leaf nodes."""
+
+
+def missing_features() -> List[str]:
+    """The private features of MindSpore that this engine needs and that are not there, by name."""
+    import mindspore._c_expression as native
+    missing = [f"mindspore._c_expression.{name}" for name in ("run_backward", "BackwardNodePy")
+               if not hasattr(native, name)]
+    tensor = Tensor([1.0], ms.float32)
+    missing += [f"Tensor.{name}" for name in ("_grad_node", "_output_index", "_requires_grad", "data")
+                if not hasattr(tensor, name)]
+    missing += [f"_pynative_executor.{name}" for name in ("grad_flag", "set_grad_flag", "enable_grad",
+                                                          "set_enable_grad", "new_graph", "end_graph", "sync")
+                if not hasattr(_pynative_executor, name)]
+    if not missing:
+        node = new_leaf(ms.float32)[1]
+        missing += [f"grad node .{name}" for name in ("next_functions", "register_prehook", "_set_next_edge",
+                                                      "_unique_id", "_sequence_nr", "name")
+                    if not hasattr(node, name)]
+    return missing
+
+
+def run_backward(edges: Sequence[Tuple[Any, int]], grads: Sequence[Tensor], inputs: Sequence[Tensor],
+                 keep_graph: bool) -> Tuple[Optional[Tensor], ...]:
+    """Gradients of the leaf tensors ``inputs``, starting at ``edges`` (node, slot) with ``grads``.
+
+    An entry is None where no gradient arrived. Grad recording is off while it runs, and restored.
+    """
+    with SERIAL:
+        recording = _pynative_executor.grad_flag()
+        _pynative_executor.set_grad_flag(False)
+        try:
+            return _run_backward(tuple(_GradientEdge(node, slot, None) for node, slot in edges), tuple(grads),
+                                 keep_graph, False, tuple(inputs), True, accumulate_grad=False)
+        finally:
+            _pynative_executor.set_grad_flag(recording)
+
+
+def new_leaf(dtype: Any) -> Tuple[Tensor, Any]:
+    """A small leaf tensor that asks for a gradient, and its node."""
+    tensor = Tensor([0], dtype).data
+    tensor._requires_grad = True
+    return tensor, tensor._grad_node
+
+
+def detached(tensor: Tensor) -> Tensor:
+    """The same storage without history and without asking for a gradient."""
+    return tensor.data
+
+
+def leaf_alias(tensor: Tensor) -> Tensor:
+    """The same storage as a fresh leaf that asks for a gradient."""
+    alias = tensor.data
+    alias._requires_grad = True
+    return alias
+
+
+def grad_edge(tensor: Tensor) -> Optional[Tuple[Any, int]]:
+    """``(node, slot)`` where this tensor's gradient goes; None for a tensor without history."""
+    node = tensor._grad_node
+    return None if node is None else (node, tensor._output_index)
+
+
+def leaf_id(tensor: Tensor) -> Optional[int]:
+    """The identity of a leaf tensor's node; None if it asks for no gradient."""
+    node = tensor._grad_node
+    return None if node is None else node._unique_id()
+
+
+def node_id(node: Any) -> int:
+    """The identity of a node: an address, so it holds only as long as the node does."""
+    return node._unique_id()
+
+
+def is_python_node(node: Any) -> bool:
+    """Whether the node runs a user's ``_Function``: such a node is the user's own object."""
+    return type(node) is not type(_RECORDING_LEAF[1])
+
+
+def redirect_edge(node: Any, index: int, target: Optional[Any]) -> None:
+    """Make an edge lead to the leaf node ``target``, or nowhere."""
+    node._set_next_edge(index, None if target is None else (target, 0))
+
+
+def output_shape(node: Any, slot: int) -> Optional[Tuple[Tuple[int, ...], Any]]:
+    """``(shape, dtype)`` of one output of the operation behind ``node``; None where MindSpore does not tell."""
+    metas = getattr(node, "_input_metadata", ())
+    return (tuple(metas[slot].shape), metas[slot].dtype) if slot < len(metas) else None
+
+
+def sync() -> None:
+    """Wait until everything issued so far has run."""
+    _pynative_executor.sync()
+
+
+@contextlib.contextmanager
+def grad_recording() -> Iterator[int]:
+    """Record operations, also under ``no_grad``; yields the sequence number that all recorded nodes exceed.
+
+    Custom ``bprop`` cells and reentrant recompute need what MindSpore calls a top cell. It is opened and closed with
+    a leaf of ours as its only argument and output, so that it keeps nothing of the caller's alive.
+    """
+    flag, enabled = _pynative_executor.grad_flag(), _pynative_executor.enable_grad()
+    leaf = _RECORDING_LEAF[0]
+    with SERIAL:
+        try:
+            _pynative_executor.set_enable_grad(True)
+            _pynative_executor.set_grad_flag(True)
+            _pynative_executor.new_graph(_top, leaf)
+            try:
+                yield (leaf * 1.0)._grad_node._sequence_nr()
+            finally:
+                _pynative_executor.end_graph(_top, leaf, leaf)
+        finally:
+            _pynative_executor.set_grad_flag(flag)
+            _pynative_executor.set_enable_grad(enabled)
+
+
+@contextlib.contextmanager
+def allowing_grad_inside(nodes: Sequence[Any]) -> Iterator[None]:
+    """From these nodes on, a backward run lets what it calls record gradients: recompute and custom ``bprop`` do."""
+    handles = [node.register_prehook(_enable_grad) for node in nodes]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _enable_grad(_grads: Any) -> None:
+    _pynative_executor.set_enable_grad(True)
+
+
+def _top(*_args: Any) -> None:
+    """The stand-in whose call MindSpore believes to record."""
+
+
+def _run_backward(*args: Any, **kwargs: Any) -> Any:
+    """Bound at import by :func:`_bind`."""
+    raise UnsupportedVersionError("the PyNative engine is not bound")
+
+
+def _is_before_2_10() -> bool:
+    major, minor = (int(part) for part in ms.__version__.split(".")[:2])
+    return (major, minor) < (2, 10)
+
+
+SERIAL: Any = threading.RLock() if _is_before_2_10() else contextlib.nullcontext()
+"""Held by every forward and backward on MindSpore 2.9, whose grad flag is one for the process: a forward beside a
+backward in another thread would lose its nodes."""
+
+
+_RECORDING_LEAF: Any = None
+"""A leaf tensor and its node, the argument of every top cell. Bound at import."""
+
+
+def _bind() -> None:
+    global _run_backward, _RECORDING_LEAF
+    missing = missing_features()
+    if missing:
+        raise UnsupportedVersionError(
+            f"mindspore {ms.__version__} lacks {', '.join(missing)}: install mindspore 2.9 or 2.10")
+    from mindspore._c_expression import run_backward as native_run_backward
+    _run_backward = native_run_backward
+    _RECORDING_LEAF = new_leaf(ms.float32)
+
+
+_bind()

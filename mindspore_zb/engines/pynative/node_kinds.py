@@ -1,0 +1,28 @@
+"""What is known of MindSpore's operations by the names of their grad nodes.
+
+Only speed and memory hang on these names, never a value: an unknown node is treated in the way that is always right.
+"""
+
+SPLITS_BY_EDGE = frozenset((
+    "Add", "AddExt", "AddN", "AddV2", "BatchMatMul", "BatchMatMulExt", "BiasAdd", "Concat", "Conv2D", "Conv2DExt",
+    "Conv3D", "Conv3DExt", "Convolution", "Dense", "Div", "MatMul", "MatMulExt", "MatMulV2", "Maximum", "Minimum",
+    "Mul", "Muls", "Pow", "RealDiv", "Select", "Stack", "Sub", "SubExt", "Where"))
+"""Operations whose grad node computes only the gradients that are asked for: dx now, dw later, without waste. A
+boundary node of any other kind (norms, PReLU, LSTM, custom bprop, ``_Function``, ``@jit`` sub-cells, and what nobody
+has looked at yet) is *eager*: its weight gradients are caught while dx runs it."""
+
+SAVES_NO_INPUT = frozenset((
+    "Add", "AddExt", "AddN", "AddV2", "BiasAdd", "BroadcastTo", "BroadcastToView", "Cast", "Chunk", "ChunkView",
+    "Concat", "Contiguous", "CumSum", "Divs", "Elu", "Exp", "ExpandDims", "ExpandDimsView", "Gather",
+    "LogSoftmax", "MeanExt", "Muls", "NarrowView", "Neg", "ReduceMean", "ReduceSum", "ReLU", "Reshape",
+    "ReverseV2", "SelectExtView", "SelectView", "Sigmoid", "SliceExtView", "Softmax", "Split", "SplitTensor",
+    "SplitTensorView", "Squeeze", "Stack", "StridedSlice", "Sub", "SubExt", "Subs", "SumExt", "Tanh", "Tile",
+    "Transpose", "TransposeExtView", "TransposeView", "View"))
+"""Operations that save nothing but, at most, their output. Where a boundary node keeps such a node
+alive it keeps no memory with it, so dx needs no pass of its own to free it."""
+
+JIT_GRAPH = "bprop_builder"
+"""Part of the name of the one node that a ``@jit`` sub-cell becomes; the rest of the name counts up."""
+
+CUSTOM_CELL = "CellCustomBackward"
+"""A Cell with its own ``bprop``, and reentrant recompute."""

@@ -1,0 +1,152 @@
+"""From a snapshot to what dx and dw must do, in positions that hold for every micro-batch of the same structure."""
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Dict, List, Sequence, Tuple
+
+from mindspore_zb.engines.pynative.node_kinds import CUSTOM_CELL, SAVES_NO_INPUT, SPLITS_BY_EDGE
+from mindspore_zb.engines.pynative.snapshot import Snapshot
+from mindspore_zb.split import BackwardGraph, DxPass, SplitPlan, plan_passes, split_backward
+
+CACHED_PLANS = 64
+"""How many plans are kept, the least recently used is dropped. A training run has one per stage and shape of loop."""
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """How dw of one group starts.
+
+    Attributes:
+        weights: positions of the group's weights.
+        kept: its boundary nodes that run again in dw, from the gradients captured in dx, in execution order.
+        targets: ``(node, slot)`` whose gradient was caught during dx (from eager boundaries) or is an output's own.
+    """
+
+    weights: Tuple[int, ...]
+    kept: Tuple[int, ...]
+    targets: Tuple[Tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that is the same for all micro-batches; all numbers are places in :attr:`Snapshot.nodes`.
+
+    Attributes:
+        graph: the backward graph the plan was made for.
+        split: its split.
+        names: the operation of each node.
+        eager: boundary nodes whose weight gradients are caught during dx.
+        passes: the runs of dx.
+        groups: one per group of the split, in the same order.
+        kept: all boundary nodes that run again in dw.
+        trims: edges ``(node, index)`` to cut after dx, so that nothing that only dx needed stays.
+        needs_grad_inside: nodes whose backward itself records gradients.
+    """
+
+    graph: BackwardGraph
+    split: SplitPlan
+    names: Tuple[str, ...]
+    eager: Tuple[int, ...]
+    passes: Tuple[DxPass, ...]
+    groups: Tuple[GroupPlan, ...]
+    kept: Tuple[int, ...]
+    trims: Tuple[Tuple[int, int], ...]
+    needs_grad_inside: Tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What a plan depends on besides the graph.
+
+    Attributes:
+        hooked: nodes whose activation has a hook; they must run once only.
+        catch_all: whether every boundary is eager.
+        free_early: whether dx runs in passes to free memory that cutting edges alone does not free.
+    """
+
+    hooked: Tuple[int, ...] = ()
+    catch_all: bool = False
+    free_early: bool = True
+
+
+def plan_for(snapshot: Snapshot, circumstances: Circumstances) -> Plan:
+    """The plan for this snapshot: cached by structure, else made."""
+    key = snapshot.digest((circumstances,))
+    with _LOCK:
+        plan = _PLANS.get(key)
+        if plan is not None:
+            _PLANS.move_to_end(key)
+            return plan
+    plan = make_plan(snapshot, circumstances)
+    with _LOCK:
+        _PLANS[key] = plan
+        while len(_PLANS) > CACHED_PLANS:
+            _PLANS.popitem(last=False)
+    return plan
+
+
+def clear_plans() -> None:
+    """Forget all cached plans."""
+    with _LOCK:
+        _PLANS.clear()
+
+
+_PLANS: "OrderedDict[bytes, Plan]" = OrderedDict()
+_LOCK = threading.Lock()
+
+
+def make_plan(snapshot: Snapshot, circumstances: Circumstances) -> Plan:
+    """Split the graph and decide which boundaries are eager and which nodes are freed early."""
+    graph, names = snapshot.graph(), tuple(snapshot.names)
+    split = split_backward(graph)
+    boundaries = [boundary.node for group in split.groups for boundary in group.boundaries]
+    hooked = frozenset(circumstances.hooked)
+    eager = tuple(node for node in boundaries
+                  if circumstances.catch_all or node in hooked or names[node] not in SPLITS_BY_EDGE)
+    kept = tuple(sorted(set(boundaries) - set(eager), key=graph.rank.__getitem__))
+    below = _nodes_below(graph, split, kept)
+    freed = [node for node in below if names[node] not in SAVES_NO_INPUT] if circumstances.free_early else []
+    return Plan(
+        graph=graph, split=split, names=names, eager=eager,
+        passes=plan_passes(graph, split, freed, eager),
+        groups=_group_plans(graph, split, eager),
+        kept=kept,
+        trims=_trims(graph, split, kept, below),
+        needs_grad_inside=tuple(node for node, name in enumerate(names) if name == CUSTOM_CELL))
+
+
+def _nodes_below(graph: BackwardGraph, split: SplitPlan, kept: Sequence[int]) -> List[int]:
+    """The closure nodes that kept boundary nodes keep alive: they saved these nodes' outputs."""
+    closure, stay = set(split.closure), set(kept)
+    below: Dict[int, None] = {}
+    for node in kept:
+        for edge in graph.edges[node]:
+            if edge is not None and edge[0] in closure and edge[0] not in stay and graph.edges[edge[0]]:
+                below[edge[0]] = None
+    return list(below)
+
+
+def _group_plans(graph: BackwardGraph, split: SplitPlan, eager: Sequence[int]) -> Tuple[GroupPlan, ...]:
+    caught_at, rank = set(eager), graph.rank
+    plans = []
+    for group in split.groups:
+        targets = set(group.roots)
+        targets.update(graph.edges[boundary.node][index] for boundary in group.boundaries
+                       if boundary.node in caught_at for index in boundary.weight_edges)
+        plans.append(GroupPlan(
+            weights=group.weights,
+            kept=tuple(boundary.node for boundary in group.boundaries if boundary.node not in caught_at),
+            targets=tuple(sorted(targets, key=lambda target: (rank[target[0]], target)))))
+    return tuple(plans)
+
+
+def _trims(graph: BackwardGraph, split: SplitPlan, kept: Sequence[int],
+           below: Sequence[int]) -> Tuple[Tuple[int, int], ...]:
+    """All edges of what stays alive after dx, but those that dw follows."""
+    follows = {boundary.node: frozenset(boundary.weight_edges) for group in split.groups
+               for boundary in group.boundaries}
+    trims = [(node, index) for node in kept for index, edge in enumerate(graph.edges[node])
+             if edge is not None and index not in follows[node]]
+    trims += [(node, index) for node in below for index, edge in enumerate(graph.edges[node]) if edge is not None]
+    return tuple(trims)

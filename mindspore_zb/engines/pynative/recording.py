@@ -1,0 +1,168 @@
+"""The PyNative engine's recording of one forward pass."""
+
+import uuid
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+from mindspore_zb.engines.base import BoundaryInfo, GroupInfo, Recording
+from mindspore_zb.engines.pynative.dw import GroupState, run_dw
+from mindspore_zb.engines.pynative.dx import Caught, run_dx
+from mindspore_zb.engines.pynative.native import (allowing_grad_inside, detached, grad_edge, grad_recording, leaf_id,
+                                                  node_id, redirect_edge, run_backward)
+from mindspore_zb.engines.pynative.node_kinds import CUSTOM_CELL
+from mindspore_zb.engines.pynative.observe import (HAS_SESSIONS, Observation, end_recompute_session, observe_forward,
+                                                   recompute_session)
+from mindspore_zb.engines.pynative.planner import Circumstances, Plan, plan_for
+from mindspore_zb.engines.pynative.snapshot import Snapshot, cut_foreign_edges, take_snapshot
+
+
+class PynativeRecording(Recording):
+    """One forward pass in PyNative mode; see :class:`~mindspore_zb.engines.base.Recording`.
+
+    Args:
+        roots: where the gradient of each output enters, None for an output without history.
+        inputs: the leaf aliases whose gradients are asked for.
+        weights: the weights.
+        since: all nodes of the forward are younger than this sequence number.
+        observation: what else happened in the forward.
+        free_early: see :class:`~mindspore_zb.engines.pynative.planner.Circumstances`.
+    """
+
+    def __init__(self, roots: Sequence[Optional[Tuple[Any, int]]], inputs: Sequence[Any], weights: Sequence[Any],
+                 since: int, observation: Observation, free_early: bool):
+        self._roots = roots
+        self._inputs = inputs
+        self._weights = weights
+        self._since = since
+        self._observation = observation
+        self._free_early = free_early
+        self._session = uuid.uuid4().hex if observation.recomputed and HAS_SESSIONS else None
+        self._recomputes_each_run = observation.recomputed and not HAS_SESSIONS
+        self._snapshot: Optional[Snapshot] = None
+        self._plan: Optional[Plan] = None
+        self._states: Dict[int, GroupState] = {}
+
+    def plan(self) -> Plan:
+        """The plan for this forward; made at the first call. The snapshot's nodes are kept until dx has run."""
+        if self._plan is None:
+            snapshot = self._take_snapshot()
+            index = {node_id(node): place for place, node in enumerate(snapshot.nodes)} \
+                if self._observation.hooked else {}
+            hooked = sorted({index[node_id(node)] for node in self._observation.hooked
+                             if node_id(node) in index})
+            self._plan = plan_for(snapshot, Circumstances(
+                tuple(hooked), self._recomputes_each_run, self._free_early and not self._recomputes_each_run))
+        return self._plan
+
+    def _take_snapshot(self) -> Snapshot:
+        if self._snapshot is None:
+            self._snapshot = take_snapshot(self._roots, [leaf_id(tensor) for tensor in self._inputs],
+                                           [leaf_id(weight) for weight in self._weights], self._since)
+            cut_foreign_edges(self._snapshot, self._since)
+        return self._snapshot
+
+    def groups(self) -> Tuple[GroupInfo, ...]:
+        plan = self.plan()
+        return tuple(GroupInfo(group.weights, tuple(
+            BoundaryInfo(plan.names[boundary.node], boundary.weight_edges) for boundary in group.boundaries))
+            for group in plan.split.groups)
+
+    def input_grads(self, sens: Sequence[Any]) -> List[Optional[Any]]:
+        plan, snapshot = self.plan(), self._snapshot
+        caught: Caught = {}
+        for root, grad in zip(snapshot.roots, sens):
+            if root is not None and grad is not None:
+                caught.setdefault(root, []).append(detached(grad))
+        inputs = {leaf: tensor for leaf, tensor in zip(snapshot.inputs, self._inputs) if leaf is not None}
+        with recompute_session(self._session, keep=True):
+            captured = run_dx(snapshot.nodes, plan, caught, inputs, self._recomputes_each_run)
+        grads = [None if leaf is None else self._leaf_grad(leaf, caught.pop((leaf, 0), None))
+                 for leaf in snapshot.inputs]
+        self._states = {number: GroupState(snapshot.nodes, group, captured, caught)
+                        for number, group in enumerate(plan.groups)}
+        for node, index in plan.trims:
+            redirect_edge(snapshot.nodes[node], index, None)
+        self._forget_forward()
+        if not self._states:
+            self.release()
+        return grads
+
+    def _leaf_grad(self, leaf: int, waiting: Optional[list]) -> Optional[Any]:
+        """The gradient of an input leaf; an input that is itself an output several times has several to add."""
+        if not waiting:
+            return None
+        if len(waiting) == 1:
+            return waiting[0]
+        place = self._snapshot.inputs.index(leaf)
+        return run_backward([(self._snapshot.nodes[leaf], 0)] * len(waiting), waiting, [self._inputs[place]], True)[0]
+
+    def weight_grads(self, groups: Sequence[int], keep_graph: bool) -> List[Tuple[int, Optional[Any]]]:
+        states = [self._states[number] for number in groups]
+        with recompute_session(self._session, keep=keep_graph):
+            grads = run_dw(states, self._weights, keep_graph)
+        if not keep_graph:
+            for number in groups:
+                del self._states[number]
+            if not self._states:
+                self.release()
+        return grads
+
+    def all_grads(self, sens: Sequence[Any],
+                  keep_graph: bool) -> Tuple[List[Optional[Any]], List[Optional[Any]]]:
+        snapshot = self._take_snapshot()
+        leaves = [*self._inputs, *self._weights]
+        grads: List[Optional[Any]] = [None] * len(leaves)
+        live = [(self._roots[place], detached(grad)) for place, grad in enumerate(sens)
+                if grad is not None and snapshot.roots[place] is not None]
+        wanted = [place for place, node in enumerate((*snapshot.inputs, *snapshot.weights)) if node is not None]
+        if live and wanted:
+            inside = [snapshot.nodes[place] for place, name in enumerate(snapshot.names) if name == CUSTOM_CELL]
+            if self._recomputes_each_run:
+                inside += [snapshot.nodes[root[0]] for root in set(snapshot.roots) if root is not None]
+            with allowing_grad_inside(inside):
+                found = run_backward([root for root, _ in live], [grad for _, grad in live],
+                                     [leaves[place] for place in wanted], keep_graph)
+            for place, grad in zip(wanted, found):
+                grads[place] = grad
+        input_grads, weight_grads = grads[:len(self._inputs)], grads[len(self._inputs):]
+        if not keep_graph:
+            self.release()
+        return input_grads, weight_grads
+
+    def held_bytes(self, group: int) -> int:
+        state = self._states.get(group)
+        return 0 if state is None else state.held_bytes()
+
+    def describe(self) -> Plan:
+        return self.plan()
+
+    def release(self) -> None:
+        end_recompute_session(self._session)
+        self._session = None
+        self._states = {}
+        self._weights = ()
+        self._forget_forward()
+
+    def _forget_forward(self) -> None:
+        """Let go of what led to the graph; what dw needs is held by the group states."""
+        self._roots = ()
+        self._inputs = ()
+        self._snapshot = None
+        self._observation = None
+
+
+def record(fn: Callable[..., Any], args: tuple, kwargs: dict, inputs: Sequence[Any], weights: Sequence[Any],
+           differentiable: Callable[[Any], Sequence[Any]], free_early: bool) -> PynativeRecording:
+    """Run ``fn(*args, **kwargs)`` once, recorded.
+
+    Args:
+        fn: what to run.
+        args, kwargs: its arguments, already rebound to aliases.
+        inputs: those among them whose gradients are asked for, from :func:`~.native.leaf_alias`.
+        weights: the weights.
+        differentiable: takes the result of ``fn`` and returns the tensors that are differentiated, in order.
+        free_early: see :class:`~mindspore_zb.engines.pynative.planner.Circumstances`.
+    """
+    with observe_forward() as observation, grad_recording() as since:
+        result = fn(*args, **kwargs)
+    roots = [grad_edge(tensor) for tensor in differentiable(result)]
+    return PynativeRecording(roots, inputs, weights, since, observation, free_early)

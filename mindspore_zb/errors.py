@@ -1,0 +1,25 @@
+"""Errors of this package: all derive from :class:`ZeroBubbleError` and from the built-in a user would expect."""
+
+
+class ZeroBubbleError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class ArgumentValueError(ZeroBubbleError, ValueError):
+    """An argument has a value that cannot be used; the message names the argument."""
+
+
+class ArgumentTypeError(ZeroBubbleError, TypeError):
+    """An argument has a type that cannot be used; the message names the argument."""
+
+
+class StateError(ZeroBubbleError, RuntimeError):
+    """A call came in the wrong order, or after the graph was released."""
+
+
+class UnsupportedError(ZeroBubbleError, RuntimeError):
+    """Something that this package, or this version of it, cannot do rightly and therefore refuses."""
+
+
+class UnsupportedVersionError(ZeroBubbleError, ImportError):
+    """The installed MindSpore lacks something the package needs; the message says what."""

@@ -1,0 +1,311 @@
+"""``GradFunction``: the order of calls, the state between them and the shape of their results."""
+
+import enum
+from dataclasses import dataclass
+from typing import Any, List, Optional, Sequence, Tuple
+
+from mindspore_zb.arguments import InputLayout, OutputLayout, Weights
+from mindspore_zb.engines.base import BoundaryInfo, Recording
+from mindspore_zb.errors import ArgumentValueError, StateError
+from mindspore_zb.tensors import ones, zeros
+
+
+class State(enum.Enum):
+    """Where a :class:`GradFunction` stands."""
+
+    FRESH = "fresh"
+    SPLIT = "dx computed"
+    RELEASED = "released"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What ``forward_and_gradfn`` was asked for.
+
+    Attributes:
+        weights: the weights.
+        asks_inputs: whether input gradients were asked for (``grad_position`` is not None).
+        input_layout, output_layout: how gradients and sens nest.
+        input_meta: shape and dtype of each input tensor that gets a gradient.
+    """
+
+    weights: Weights
+    asks_inputs: bool
+    input_layout: InputLayout
+    output_layout: OutputLayout
+    input_meta: Tuple[Tuple[tuple, Any], ...]
+
+
+class GradFunction:
+    """The backward of one forward pass, whole or in two halves.
+
+    Made by :func:`~mindspore_zb.forward_and_gradfn`. The halves are :meth:`compute_input_grad` (dx) and, later,
+    :meth:`compute_weight_grad` (dw); calling the object runs the unsplit backward instead.
+
+    ======================== ====================== ========================================= ======================
+    call                     fresh                  after dx                                  after dw
+    ======================== ====================== ========================================= ======================
+    ``compute_input_grad``   runs                   error: already computed                   error: graph released
+    ``compute_weight_grad``  error: dx comes first  runs; again and again with ``keep_graph`` error: graph released
+    ``__call__``             runs                   error: the split has begun                error: graph released
+    ======================== ====================== ========================================= ======================
+
+    Source: the split into B and W of Qi et al., "Zero Bubble Pipeline Parallelism", arXiv 2401.10241, section 2.
+    """
+
+    def __init__(self, recording: Recording, request: Request, engine: str = "pynative",
+                 fallback_reason: Optional[str] = None):
+        self._recording: Optional[Recording] = recording
+        self._request = request
+        self._engine = engine
+        self._fallback_reason = fallback_reason
+        self._state = State.FRESH
+        self._groups: Optional[Tuple["_Group", ...]] = None
+        self._done: set = set()
+
+    @property
+    def engine(self) -> str:
+        """Which engine recorded the forward: ``"pynative"`` or ``"graph"``."""
+        return self._engine
+
+    @property
+    def fallback_reason(self) -> Optional[str]:
+        """Why the graph engine did not do it though ``fn`` is compiled; None if there is nothing to tell."""
+        return self._fallback_reason
+
+    @property
+    def state(self) -> str:
+        """``"fresh"``, ``"dx computed"`` or ``"released"``."""
+        return self._state.value
+
+    def compute_input_grad(self, sens: Any = None) -> Any:
+        """Run dx: the gradients of the inputs, and nothing else.
+
+        Args:
+            sens: gradients of the outputs, nested, shaped and typed like them. None stands for ones; None in one
+                place gives that output no gradient.
+
+        Returns:
+            The gradients in the shape that ``grad_position`` asks for; None in the places of non-tensors and of
+            integer tensors; zeros for an input that the outputs do not depend on. A gradient may share memory with
+            ``sens``: copy it before changing it in place.
+
+        Raises:
+            StateError: dx was computed already, or the graph was released.
+            ArgumentValueError, ArgumentTypeError: ``sens`` does not fit, or ``grad_position`` is None.
+        """
+        self._check_alive()
+        if self._state is State.SPLIT:
+            raise StateError("the input gradients were already computed: call compute_weight_grad next")
+        if not self._request.asks_inputs:
+            raise ArgumentValueError("grad_position is None, so there is no input gradient: call the GradFunction "
+                                     "itself to get the weight gradients")
+        entries = self._check_sens(sens)
+        self._group_list()
+        try:
+            grads = self._recording.input_grads(entries)
+        except BaseException:
+            self.release()
+            raise
+        self._state = State.SPLIT
+        return self._shape_inputs(grads)
+
+    def compute_weight_grad(self, keep_graph: bool = False) -> Any:
+        """Run dw: the gradients of the weights, from what dx left.
+
+        Args:
+            keep_graph: keep what dw needs, so that it can be called again; else everything is freed.
+
+        Returns:
+            One tensor for a single Parameter, else a tuple in the order of ``weights``; zeros for a weight that the
+            outputs do not depend on or that asks for no gradient. None for a weight whose group was computed alone
+            (:attr:`weight_groups`): its gradient was handed out then. ``()`` without weights.
+
+        Raises:
+            StateError: dx was not computed yet, or the graph was released.
+        """
+        self._check_after_dx("compute_weight_grad")
+        groups = self._group_list()
+        remaining = [number for number in range(len(groups)) if number not in self._done]
+        grads = self._run_groups(remaining, keep_graph)
+        if not keep_graph:
+            self.release()
+        return self._request.weights.shape_grads(grads)
+
+    def __call__(self, sens: Any = None, keep_graph: bool = False) -> Any:
+        """Run the unsplit backward.
+
+        Returns:
+            dx, dw or ``(dx, dw)``, as ``grad_position`` and ``weights`` ask for; see :meth:`compute_input_grad` and
+            :meth:`compute_weight_grad`.
+
+        Raises:
+            StateError: the split has begun, or the graph was released.
+            ArgumentValueError, ArgumentTypeError: ``sens`` does not fit.
+        """
+        self._check_alive()
+        if self._state is State.SPLIT:
+            raise StateError("the split has begun: compute_input_grad was called, call compute_weight_grad next")
+        entries = self._check_sens(sens)
+        try:
+            input_grads, weight_grads = self._recording.all_grads(entries, keep_graph)
+        except BaseException:
+            self.release()
+            raise
+        if not keep_graph:
+            self.release()
+        parameters = self._request.weights.parameters
+        dw = self._request.weights.shape_grads([_grad_or_zeros(grad, parameter.shape, parameter.dtype)
+                                                for grad, parameter in zip(weight_grads, parameters)]) \
+            if parameters else ()
+        if not self._request.asks_inputs:
+            return dw
+        dx = self._shape_inputs(input_grads)
+        return (dx, dw) if parameters else dx
+
+    @property
+    def weight_groups(self) -> Tuple["WeightGroup", ...]:
+        """The groups of weights whose dw share work, in the order in which dw runs best.
+
+        Each can be computed alone (:meth:`WeightGroup.compute`), in any order, once dx is there. Together they hold
+        every weight once; weights that the outputs do not depend on form a last group of their own, of zeros.
+        """
+        if self._groups is None:
+            self._check_alive()
+        return tuple(WeightGroup(self, number) for number in range(len(self._group_list())))
+
+    def release(self) -> None:
+        """Let go of the graph and all it holds, at once. Calling it again does nothing."""
+        if self._recording is not None:
+            self._recording.release()
+            self._recording = None
+        self._state = State.RELEASED
+
+    def _group_list(self) -> Tuple["_Group", ...]:
+        if self._groups is None:
+            groups = [_Group(info.weights, info.boundaries, number)
+                      for number, info in enumerate(self._recording.groups())]
+            reached = {weight for group in groups for weight in group.weights}
+            rest = tuple(place for place in range(len(self._request.weights.parameters)) if place not in reached)
+            if rest:
+                groups.append(_Group(rest, (), None))
+            self._groups = tuple(groups)
+        return self._groups
+
+    def _run_groups(self, numbers: Sequence[int], keep_graph: bool) -> List[Optional[Any]]:
+        """Gradients by position of the weight; None for weights of other groups."""
+        parameters = self._request.weights.parameters
+        groups = [self._groups[number] for number in numbers]
+        native = [group.native for group in groups if group.native is not None]
+        try:
+            found = dict(self._recording.weight_grads(native, keep_graph)) if native else {}
+        except BaseException:
+            self.release()
+            raise
+        grads: List[Optional[Any]] = [None] * len(parameters)
+        for group in groups:
+            for place in group.weights:
+                grads[place] = _grad_or_zeros(found.get(place), parameters[place].shape, parameters[place].dtype)
+        return grads
+
+    def _compute_group(self, number: int, keep_graph: bool) -> Tuple[Any, ...]:
+        self._check_after_dx(f"weight_groups[{number}].compute")
+        if number in self._done:
+            raise StateError(f"weight_groups[{number}] was already computed and has freed its part of the graph")
+        grads = self._run_groups([number], keep_graph)
+        if not keep_graph:
+            self._done.add(number)
+            if len(self._done) == len(self._groups):
+                self.release()
+        return tuple(grads[place] for place in self._groups[number].weights)
+
+    def _check_alive(self) -> None:
+        if self._state is State.RELEASED:
+            raise StateError("the graph was released: run forward_and_gradfn again")
+
+    def _check_after_dx(self, call: str) -> None:
+        self._check_alive()
+        if self._state is State.FRESH:
+            raise StateError(f"{call} needs compute_input_grad first" if self._request.asks_inputs else
+                             f"{call} needs input gradients, but grad_position is None: call the GradFunction itself")
+
+    def _check_sens(self, sens: Any) -> List[Optional[Any]]:
+        return self._request.output_layout.check_sens(sens, ones)
+
+    def _shape_inputs(self, grads: Sequence[Optional[Any]]) -> Any:
+        return self._request.input_layout.shape_grads(
+            [_grad_or_zeros(grad, *meta) for grad, meta in zip(grads, self._request.input_meta)])
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Positions of weights, boundaries, and the engine's number of the group; None for the group of zeros."""
+
+    weights: Tuple[int, ...]
+    boundaries: Tuple[BoundaryInfo, ...]
+    native: Optional[int]
+
+
+class WeightGroup:
+    """Weights whose gradients are computed together, alone from all others.
+
+    Attributes:
+        index: place in :attr:`GradFunction.weight_groups`.
+    """
+
+    def __init__(self, grad_function: GradFunction, index: int):
+        self._grad_function = grad_function
+        self.index = index
+
+    @property
+    def _group(self) -> _Group:
+        return self._grad_function._groups[self.index]
+
+    @property
+    def weights(self) -> Tuple[Any, ...]:
+        """The group's Parameters, in the order of the request."""
+        parameters = self._grad_function._request.weights.parameters
+        return tuple(parameters[place] for place in self._group.weights)
+
+    @property
+    def positions(self) -> Tuple[int, ...]:
+        """The places of :attr:`weights` in the request's ``weights``."""
+        return self._group.weights
+
+    @property
+    def boundaries(self) -> Tuple[BoundaryInfo, ...]:
+        """The nodes where dw of this group starts; empty for weights the outputs do not depend on."""
+        return self._group.boundaries
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that wait for this group's dw; 0 before dx and once the group is done."""
+        owner = self._grad_function
+        if owner._state is not State.SPLIT or self.done or self._group.native is None:
+            return 0
+        return owner._recording.held_bytes(self._group.native)
+
+    @property
+    def done(self) -> bool:
+        """Whether this group was computed and has freed what it held."""
+        return self._grad_function._state is State.RELEASED or self.index in self._grad_function._done
+
+    def compute(self, keep_graph: bool = False) -> Tuple[Any, ...]:
+        """Run dw of this group: the gradients of :attr:`weights`, in that order.
+
+        Args:
+            keep_graph: keep what the group needs, so that it can be computed again.
+
+        Raises:
+            StateError: dx was not computed yet, the group was computed already or the graph was released.
+        """
+        return self._grad_function._compute_group(self.index, keep_graph)
+
+    def __repr__(self) -> str:
+        names = ", ".join(parameter.name for parameter in self.weights)
+        starts = ", ".join(f"{boundary.name}{list(boundary.slots)}" for boundary in self.boundaries) or "unreached"
+        return f"<WeightGroup {self.index}: {names} from {starts}{', done' if self.done else ''}>"
+
+
+def _grad_or_zeros(grad: Optional[Any], shape: tuple, dtype: Any) -> Any:
+    return zeros(shape, dtype) if grad is None else grad

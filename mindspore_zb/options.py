@@ -1,0 +1,52 @@
+"""Settings that hold for the forwards started inside a ``with`` block."""
+
+import contextlib
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any, Iterator
+
+from mindspore_zb.errors import ArgumentTypeError
+
+
+@dataclass(frozen=True)
+class Options:
+    """The settings.
+
+    Attributes:
+        free_early: run dx in passes, so that everything that only dx needs is freed while dx runs. With False dx is
+            one run and what an activation right below a matmul saved may stay until dw; a little faster for nets of
+            many tiny operations.
+    """
+
+    free_early: bool = True
+
+
+_CURRENT: ContextVar[Options] = ContextVar("mindspore_zb_options", default=Options())
+
+
+def current_options() -> Options:
+    """The settings that hold here."""
+    return _CURRENT.get()
+
+
+@contextlib.contextmanager
+def options(**changes: Any) -> Iterator[Options]:
+    """Change settings for the forwards inside the block; see :class:`Options`.
+
+    Raises:
+        ArgumentTypeError: there is no such setting, or its value has the wrong type.
+
+    >>> with options(free_early=False) as inside:
+    ...     inside.free_early
+    False
+    """
+    for name, value in changes.items():
+        if name not in Options.__dataclass_fields__:
+            raise ArgumentTypeError(f"there is no setting {name!r}; settings: {', '.join(Options.__dataclass_fields__)}")
+        if not isinstance(value, bool):
+            raise ArgumentTypeError(f"{name} must be True or False, not {value!r}")
+    token = _CURRENT.set(replace(_CURRENT.get(), **changes))
+    try:
+        yield _CURRENT.get()
+    finally:
+        _CURRENT.reset(token)

@@ -1,0 +1,119 @@
+"""Nested values and the flat list of their leaves.
+
+Tuples, named tuples, lists and dicts (and their subclasses) are containers; everything else is a leaf, dataclass
+instances included: they are passed through as they are.
+"""
+
+import copy
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
+
+
+class Structure:
+    """The shape of a nested value without its leaves.
+
+    >>> leaves, structure = flatten({"a": (1, 2), "b": [3]})
+    >>> leaves
+    [1, 2, 3]
+    >>> structure.unflatten("xyz")
+    {'a': ('x', 'y'), 'b': ['z']}
+    >>> list(structure.paths("out"))
+    ["out['a'][0]", "out['a'][1]", "out['b'][0]"]
+    """
+
+    __slots__ = ("_kind", "_keys", "_children", "size")
+
+    def __init__(self, kind: Any, keys: Optional[tuple], children: Tuple["Structure", ...]):
+        self._kind = kind  # None for a leaf; else (build function, base container type)
+        self._keys = keys
+        self._children = children
+        self.size = 1 if kind is None else sum(child.size for child in children)
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether the value was no container."""
+        return self._kind is None
+
+    def unflatten(self, leaves: Iterable[Any]) -> Any:
+        """The nested value with these leaves in place of the original ones."""
+        return self._build(iter(leaves))
+
+    def _build(self, leaves: Iterator[Any]) -> Any:
+        if self._kind is None:
+            return next(leaves)
+        return self._kind[0](self._keys, [child._build(leaves) for child in self._children])
+
+    def paths(self, name: str) -> Iterator[str]:
+        """The name of each leaf, in order: ``name``, ``name[0]``, ``name['key'][1]``."""
+        if self._kind is None:
+            yield name
+        else:
+            keys = self._keys if self._keys is not None else range(len(self._children))
+            for key, child in zip(keys, self._children):
+                yield from child.paths(f"{name}[{key!r}]")
+
+    def matches(self, other: "Structure") -> bool:
+        """Whether both nest in the same way; lists and tuples count as the same."""
+        if self.is_leaf or other.is_leaf:
+            return self.is_leaf and other.is_leaf
+        return (self._kind[1] == other._kind[1] and self._keys == other._keys
+                and len(self._children) == len(other._children)
+                and all(one.matches(two) for one, two in zip(self._children, other._children)))
+
+    def children(self) -> Tuple["Structure", ...]:
+        """The structures of a container's items; empty for a leaf."""
+        return self._children
+
+    @property
+    def keys(self) -> Optional[tuple]:
+        """The keys of a dict, in order; None for sequences and leaves."""
+        return self._keys
+
+    def describe(self) -> str:
+        """How the value nests, for messages: ``(*, [*, *])`` with ``*`` for a leaf."""
+        if self._kind is None:
+            return "*"
+        items = [child.describe() for child in self._children]
+        if self._keys is not None:
+            return "{" + ", ".join(f"{key!r}: {item}" for key, item in zip(self._keys, items)) + "}"
+        return "(" + ", ".join(items) + ("," if len(items) == 1 else "") + ")"
+
+
+_LEAF = Structure(None, None, ())
+
+
+def flatten(value: Any) -> Tuple[List[Any], Structure]:
+    """The leaves of ``value`` in order, and its structure. Dicts keep their order of keys."""
+    leaves: List[Any] = []
+    return leaves, _flatten(value, leaves)
+
+
+def _flatten(value: Any, leaves: List[Any]) -> Structure:
+    if isinstance(value, dict):
+        children = tuple(_flatten(item, leaves) for item in value.values())
+        return Structure((_dict_builder(value), dict), tuple(value), children)
+    if isinstance(value, (tuple, list)):
+        children = tuple(_flatten(item, leaves) for item in value)
+        return Structure((_sequence_builder(value), list), None, children)
+    leaves.append(value)
+    return _LEAF
+
+
+def _dict_builder(value: dict) -> Callable[[tuple, list], dict]:
+    if type(value) is dict:
+        return lambda keys, items: dict(zip(keys, items))
+    empty = copy.copy(value)  # keeps what a subclass carries, such as a default factory
+    empty.clear()
+
+    def build(keys: tuple, items: list) -> dict:
+        result = copy.copy(empty)
+        result.update(zip(keys, items))
+        return result
+
+    return build
+
+
+def _sequence_builder(value: Any) -> Callable[[None, list], Any]:
+    kind = type(value)
+    if hasattr(kind, "_make"):  # named tuple
+        return lambda _, items: kind._make(items)
+    return lambda _, items: kind(items)
