@@ -7,7 +7,7 @@ from mindspore_zb.engines.pynative.native import detached, leaf_alias
 from mindspore_zb.engines.pynative.recording import record
 from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, UnsupportedError
 from mindspore_zb.grad_function import GradFunction, Request
-from mindspore_zb.options import current_options
+from mindspore_zb.settings import current_options
 from mindspore_zb.structure import flatten
 from mindspore_zb.tensors import is_parameter, is_tensor
 
