@@ -10,7 +10,7 @@ from mindspore_zb.engines.pynative.native import (allowing_grad_inside, detached
                                                   node_id, redirect_edge, run_backward)
 from mindspore_zb.engines.pynative.node_kinds import CUSTOM_CELL
 from mindspore_zb.engines.pynative.observe import (HAS_SESSIONS, Observation, end_recompute_session, observe_forward,
-                                                   recompute_session)
+                                                   recompute_session, reentrant_arguments)
 from mindspore_zb.engines.pynative.planner import Circumstances, Plan, plan_for
 from mindspore_zb.engines.pynative.snapshot import Snapshot, cut_foreign_edges, take_snapshot
 
@@ -75,7 +75,7 @@ class PynativeRecording(Recording):
         leaves = {leaf: tensor for leaf, tensor in zip(snapshot.inputs, self._inputs) if leaf is not None}
         leaves.update((snapshot.weights[position], self._weights[position])
                       for entry in plan.groups if entry.ready for position in entry.group.weights)
-        with recompute_session(self._session, keep=True):
+        with reentrant_arguments(self._observation.reentrant), recompute_session(self._session, keep=True):
             captured = run_dx(snapshot.nodes, plan, caught, leaves, self._recomputes_each_run)
         grads = {leaf: leaf_grad(snapshot.nodes[leaf], tensor, caught.pop((leaf, 0), ()))
                  for leaf, tensor in leaves.items()}
@@ -123,7 +123,7 @@ class PynativeRecording(Recording):
             inside = [snapshot.nodes[place] for place, name in enumerate(snapshot.names) if name == CUSTOM_CELL]
             if self._recomputes_each_run:
                 inside += [snapshot.nodes[root[0]] for root in set(snapshot.roots) if root is not None]
-            with allowing_grad_inside(inside):
+            with allowing_grad_inside(inside), reentrant_arguments(self._observation.reentrant):
                 found = run_backward([root for root, _ in live], [grad for _, grad in live],
                                      [leaves[place] for place in wanted], keep_graph)
             for place, grad in zip(wanted, found):
