@@ -114,7 +114,7 @@ def _groups(graph: BackwardGraph, inside: Sequence[bool], nodes: Sequence[int],
 
     groups = []
     for name, group_nodes in members.items():
-        first = sorted(starts.get(name, ()), key=rank.__getitem__)
+        first = sorted(starts.get(name, ()), key=lambda node: (rank[node], node))
         group_roots = roots.get(name, [])
         group = Group(
             weights=tuple(sorted(position[node] for node in group_nodes if node in position)),
