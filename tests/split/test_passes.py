@@ -167,6 +167,15 @@ def test_branches_side_by_side_share_passes():
     assert [one.frees for one in passes] == [False, True, False]
 
 
+def test_a_short_cut_waits_for_the_long_way():
+    """join is met at once from top, and later through the freed node: it and all below must wait for that."""
+    graph, number = named({"top": ["join", "silu"], "silu": ["join:1"], "join": ["low", "a"], "low": ["x", "b"]},
+                          ["top"], ["x"], ["a", "b"])
+    passes = plan_passes(graph, split_backward(graph), freed=[number["silu"]])
+    top, silu, join = ((number[name], 0) for name in ("top", "silu", "join"))
+    assert [one.entries for one in passes] == [(top,), (silu,), (join, (number["join"], 1))]
+
+
 @examples(200)
 @given(graphs(), st.data())
 def test_the_executor_refuses_wrong_passes(graph, data):
