@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from mindspore_zb.split import Group, GraphError, check_plan, split_backward
+from mindspore_zb.split import Boundary, Group, GraphError, check_plan, split_backward
 
 from . import oracle
 from .executor import ExecutionError, run_split
@@ -133,6 +133,18 @@ def test_every_kind_of_mutation_happens():
     kinds = {what for mutations in (wrong_nodes, wrong_weights, wrong_starts, wrong_groups)
              for what, _ in mutations(graph, plan)}
     assert len(kinds) == 25
+
+
+def test_dx_must_not_start_on_the_way_to_a_weight():
+    """A plan without contradictions that still lets dx run a node of dw."""
+    graph, number = named({"matmul": ["x", "neg"], "neg": ["w"]}, ["matmul"], ["x"], ["w"])
+    matmul, neg, w = (number[name] for name in ("matmul", "neg", "w"))
+    plan = split_backward(graph)
+    early = with_group(plan, 0, nodes=(w,), boundaries=(Boundary(neg, (0,), ()),))
+    early = replace(early, closure=tuple(sorted((*plan.closure, neg))))
+    assert plan.groups[0].boundaries[0].node == matmul
+    with pytest.raises(GraphError, match=f"node {neg} is run by dx though"):
+        check_plan(graph, early)
 
 
 def test_messages_name_the_place():
