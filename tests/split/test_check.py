@@ -165,6 +165,9 @@ def test_messages_name_the_place():
     assert "weight 0" in message(with_group(plan, of_a, weights=()))
     assert "weight 1" in message(with_group(plan, of_a, weights=(0, 1)))
     assert "input 0" in message(replace(plan, unreached_inputs=(0,)))
+    assert "weight 7" in message(replace(plan, unreached_weights=(7,)))
+    nowhere = (*plan.groups[of_a].boundaries, Boundary(99, (0,), ()))
+    assert f"boundary 99 of group {of_a} is no node of dx" in message(with_group(plan, of_a, boundaries=nowhere))
 
 
 @examples(100)

@@ -20,7 +20,7 @@ def requested(graph, gradients):
     return {node: slots for node, slots in gradients.items() if node in leaves and slots}
 
 
-@examples(500)
+@examples(300)
 @given(graphs(), st.data())
 def test_split_gradients_are_the_unsplit_ones(graph, data):
     """The promise of the package: for any graph, freed nodes, eager boundaries and order of groups."""

@@ -131,6 +131,13 @@ def test_equal_ranks_are_ordered_by_number_not_by_weights(order):
     assert [start.node for start in group.boundaries] == [number["left"], number["right"]]
 
 
+def test_groups_come_in_the_order_of_their_first_boundaries():
+    """a is used first and last, b in between: a's group begins first."""
+    graph, _ = named({"one": ["two", "a"], "two": ["three", "b"], "three": ["four", "b"], "four": ["x", "a"]},
+                     roots=["one"], inputs=["x"], weights=["b", "a"])
+    assert [group.weights for group in split_backward(graph).groups] == [(1,), (0,)]
+
+
 @examples(100)
 @given(graphs())
 def test_lists_give_the_same_plan_and_are_left_alone(graph):
