@@ -215,10 +215,11 @@ def unsplit(fn, inputs, weights=None, sens=None, grad_position=0, kwargs=None, h
     return grad_fn(sens)
 
 
-def check(fn, inputs, weights=None, sens=None, grad_position=0, kwargs=None):
+def check(fn, inputs, weights=None, sens=None, grad_position=0, kwargs=None, vanishing=False):
     """Compare the package with :func:`reference`: unsplit, split, and split with groups alone; in each order.
 
-    Orders are those of the weights (all of up to three weights, else some) and of the groups.
+    Orders are those of the weights (all of up to three weights, else some) and of the groups. A reference gradient of
+    zeros would compare nothing, so there must be none unless ``vanishing``.
 
     Returns:
         The reference ``(dx, dw)``.
@@ -227,6 +228,8 @@ def check(fn, inputs, weights=None, sens=None, grad_position=0, kwargs=None):
         weights = list(weights)
     arguments = dict(sens=sens, grad_position=grad_position, kwargs=kwargs)
     dx, dw = reference(fn, inputs, weights, **arguments)
+    for grad in leaves_of((dx, dw)):
+        assert vanishing or grad is None or as_numpy(grad).any() or not grad.size, "the reference gradient is zero"
     if grad_position is None:
         assert_grads_close(unsplit(fn, inputs, weights, **arguments), dw)
     elif isinstance(weights, Parameter):

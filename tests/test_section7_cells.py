@@ -192,6 +192,7 @@ class Doubled(nn.Cell):
     def __init__(self):
         super().__init__()
         self.w = weight(4, name="doubled")
+        self.internal_params = [self.w]  # without it MindSpore ignores the gradients of weights
         self.backwards = 0
 
     def construct(self, x):
