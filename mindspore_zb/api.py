@@ -1,13 +1,13 @@
-"""The two ways in: :func:`forward_and_gradfn` and :func:`zero_bubble`."""
+"""The way in: :func:`forward_and_gradfn`. ``decorator.py`` builds on it."""
 
 from typing import Any, Callable, Tuple
 
 from mindspore_zb.arguments import InputLayout, OutputLayout, check_grad_position, check_weights
 from mindspore_zb.engines.pynative.native import detached, leaf_alias
 from mindspore_zb.engines.pynative.recording import record
-from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError
+from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, UnsupportedError
 from mindspore_zb.grad_function import GradFunction, Request
-from mindspore_zb.options import current_options
+from mindspore_zb.settings import current_options
 from mindspore_zb.structure import flatten
 from mindspore_zb.tensors import is_parameter, is_tensor
 
@@ -44,8 +44,17 @@ def forward_and_gradfn(fn: Callable[..., Any], *inputs: Any, weights: Any = None
         >>> dx.shape, [grad.shape for grad in dw]
         ((2, 4), [(3, 4), (3,)])
     """
+    return run_forward(fn, inputs, kwargs, weights, has_aux, grad_position)
+
+
+def run_forward(fn: Callable[..., Any], inputs: tuple, kwargs: dict, weights: Any, has_aux: bool,
+                grad_position: Any, mode: str = "auto") -> Tuple[Any, GradFunction]:
+    """:func:`forward_and_gradfn` with the arguments of ``fn`` apart from its own, and a choice of engine."""
+    check_mode(mode)
     if not callable(fn):
         raise ArgumentTypeError(f"fn must be callable, not a {type(fn).__name__}")
+    if not isinstance(has_aux, bool):
+        raise ArgumentTypeError(f"has_aux must be True or False, not {has_aux!r}")
     checked_weights = check_weights(weights)
     position = check_grad_position(grad_position, len(inputs))
     if position is None and not checked_weights.parameters:
@@ -57,7 +66,26 @@ def forward_and_gradfn(fn: Callable[..., Any], *inputs: Any, weights: Any = None
                        free_early=current_options().free_early)
     request = Request(checked_weights, position is not None, layout, outputs.layout,
                       tuple((leaf.shape, leaf.dtype) for leaf in leaves))
-    return outputs.detached(), GradFunction(recording, request)
+    reason = COMPILED_WHOLE if mode == "auto" and is_compiled(fn) else None
+    return outputs.detached(), GradFunction(recording, request, fallback_reason=reason)
+
+
+COMPILED_WHOLE = ("fn is compiled by @jit, and this version has no graph engine: the compiled function is one node, "
+                  "so its weight gradients are computed with dx")
+"""Why a compiled function is not split inside."""
+
+
+def check_mode(mode: Any) -> None:
+    """Raise unless ``mode`` is one that this version has."""
+    if mode not in ("auto", "pynative", "graph"):
+        raise ArgumentValueError(f"mode must be 'auto', 'pynative' or 'graph', not {mode!r}")
+    if mode == "graph":
+        raise UnsupportedError("mode='graph': this version has no graph engine; use mode='auto'")
+
+
+def is_compiled(fn: Any) -> bool:
+    """Whether ``fn`` is a ``@jit`` function, or a Cell whose construct is one."""
+    return hasattr(fn, "__wrapped_by_jit__") or hasattr(getattr(fn, "construct", None), "__wrapped_by_jit__")
 
 
 class _Outputs:

@@ -1,5 +1,6 @@
 """Run dw: each group from the gradients that dx captured for it."""
 
+import abc
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from mindspore_zb.engines.pynative.dx import Caught
@@ -11,34 +12,56 @@ AT_ONCE = 16
 run frees each node after it, so little is held longer."""
 
 
-class GroupState:
-    """What dw of one group needs, from the end of dx to its own.
+class GroupState(abc.ABC):
+    """What dw of one group holds, from the end of dx to its own."""
+
+    def __init__(self, plan: GroupPlan):
+        self.weights = plan.group.weights
+
+    @abc.abstractmethod
+    def held(self) -> Sequence[Any]:
+        """The gradients that are held."""
+
+    def held_bytes(self) -> int:
+        """Bytes of the gradients that are held, each storage once."""
+        return sum({grad.data_ptr(): grad.nbytes for grad in self.held()}.values())
+
+
+class ReadyState(GroupState):
+    """The gradients were computed during dx."""
+
+    def __init__(self, plan: GroupPlan, grads: List[Optional[Any]]):
+        super().__init__(plan)
+        self.grads = grads
+
+    def held(self) -> Sequence[Any]:
+        return [grad for grad in self.grads if grad is not None]
+
+
+class WaitingState(GroupState):
+    """The gradients where dw starts.
 
     Attributes:
-        weights: positions of the group's weights.
         edges: ``(node, slot)`` where gradients enter.
         grads: these gradients.
     """
 
-    __slots__ = ("weights", "edges", "grads")
-
-    def __init__(self, nodes: Sequence[Any], group: GroupPlan, captured: Dict[int, tuple], caught: Caught):
-        self.weights = group.weights
+    def __init__(self, plan: GroupPlan, nodes: Sequence[Any], captured: Dict[int, tuple], caught: Caught):
+        super().__init__(plan)
         self.edges: List[Tuple[Any, int]] = []
         self.grads: List[Any] = []
-        for node in group.kept:
+        for node in plan.kept:
             for slot, grad in enumerate(captured.pop(node, ())):
                 if grad is not None:
                     self.edges.append((nodes[node], slot))
                     self.grads.append(grad)
-        for target in group.targets:
+        for target in plan.targets:
             for grad in caught.pop(target, ()):
                 self.edges.append((nodes[target[0]], target[1]))
                 self.grads.append(grad)
 
-    def held_bytes(self) -> int:
-        """Bytes of the gradients that wait, each storage once."""
-        return sum({grad.data_ptr(): grad.nbytes for grad in self.grads}.values())
+    def held(self) -> Sequence[Any]:
+        return self.grads
 
 
 def run_dw(states: Sequence[GroupState], weights: Sequence[Any],
@@ -48,17 +71,25 @@ def run_dw(states: Sequence[GroupState], weights: Sequence[Any],
     ``weights`` are all weights of the request. Unless ``keep_graph``, each state gives up its gradients.
     """
     results: List[Tuple[int, Optional[Any]]] = []
-    for first in range(0, len(states), AT_ONCE):
-        together = states[first:first + AT_ONCE]
-        positions = [position for state in together for position in state.weights]
-        edges = [edge for state in together for edge in state.edges]
-        grads = [grad for state in together for grad in state.grads]
-        if not keep_graph:
-            for state in together:
-                state.edges, state.grads = [], []
-        if edges:
-            found = run_backward(edges, grads, [weights[position] for position in positions], keep_graph)
+    waiting = []
+    for state in states:
+        if isinstance(state, ReadyState):
+            results.extend(zip(state.weights, state.grads))
         else:
-            found = (None,) * len(positions)
-        results.extend(zip(positions, found))
+            waiting.append(state)
+    for first in range(0, len(waiting), AT_ONCE):
+        results.extend(_run_together(waiting[first:first + AT_ONCE], weights, keep_graph))
     return results
+
+
+def _run_together(states: Sequence[WaitingState], weights: Sequence[Any],
+                  keep_graph: bool) -> List[Tuple[int, Optional[Any]]]:
+    positions = [position for state in states for position in state.weights]
+    edges = [edge for state in states for edge in state.edges]
+    grads = [grad for state in states for grad in state.grads]
+    if not keep_graph:
+        for state in states:
+            state.edges, state.grads = [], []
+    if not edges:
+        return [(position, None) for position in positions]
+    return list(zip(positions, run_backward(edges, grads, [weights[position] for position in positions], keep_graph)))

@@ -22,9 +22,9 @@ def run_dx(nodes: Sequence[Any], plan: Plan, caught: Caught, inputs: Dict[int, A
     Args:
         nodes: the snapshot's nodes.
         plan: the plan for them.
-        caught: the gradients of the outputs, by target. What is left in it afterwards are the gradients of the input
+        caught: the gradients of the outputs, by target. What is left in it afterwards are the gradients of these
             leaves, under ``(leaf, 0)``, and what dw starts from besides the captured gradients.
-        inputs: the input tensor of each input leaf.
+        inputs: the tensor of each leaf whose gradient dx computes.
         grad_inside: whether every pass must allow gradients to be recorded while it runs.
 
     Returns:
@@ -80,8 +80,15 @@ def _run_pass(nodes: Sequence[Any], dx_pass: DxPass, caught: Caught, inputs: Dic
             caught[target] = [grad]
 
 
+def leaf_grad(node: Any, tensor: Any, waiting: Sequence[Any]) -> Optional[Any]:
+    """The gradient of a leaf from what waits for it: several gradients if it is itself several of the outputs."""
+    if len(waiting) < 2:
+        return waiting[0] if waiting else None
+    return run_backward([(node, 0)] * len(waiting), waiting, [tensor], keep_graph=True)[0]
+
+
 def _catching_leaf(place: int, waiting: Optional[Grads]) -> Tuple[Any, Any]:
-    """A leaf that stands in for a target, and its node. Leaves are used again; runs of one thread never overlap...
+    """A leaf that stands in for a target, and its node; used again in later runs of the thread.
 
     A run that starts at a leaf casts to the leaf's dtype, so it must be that of what waits.
     """

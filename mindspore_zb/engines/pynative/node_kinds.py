@@ -22,7 +22,9 @@ SAVES_NO_INPUT = frozenset((
 alive it keeps no memory with it, so dx needs no pass of its own to free it."""
 
 JIT_GRAPH = "bprop_builder"
-"""Part of the name of the one node that a ``@jit`` sub-cell becomes; the rest of the name counts up."""
+"""Part of the name of the one node that a ``@jit`` sub-cell becomes; the rest of the name counts up. Such a node
+remembers the nodes its edges led to when it was made, computes only what leads to a leaf asked for, and drops the other
+edges for good, so that the rest change their places: its edges must not be touched."""
 
 CUSTOM_CELL = "CellCustomBackward"
 """A Cell with its own ``bprop``, and reentrant recompute."""

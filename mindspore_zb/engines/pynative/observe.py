@@ -5,9 +5,10 @@ flight has ended.
 """
 
 import contextlib
+import copy
 import importlib
 import threading
-from typing import Any, Callable, Iterator, List
+from typing import Any, Callable, Iterator, List, Sequence
 
 from mindspore import Tensor
 
@@ -26,13 +27,67 @@ class Observation:
         hooked: nodes of tensors that got a hook (``Tensor.register_hook``); running such a node twice would run the
             hook twice.
         recomputed: whether something is recomputed without reentrance (``recompute(..., use_reentrant=False)``).
+        reentrant: the calls that are recomputed with reentrance, in order; filled when the forward has ended.
+        reentrant_cells: the Cells of these calls while it runs.
     """
 
-    __slots__ = ("hooked", "recomputed")
+    __slots__ = ("hooked", "recomputed", "reentrant", "reentrant_cells")
 
     def __init__(self) -> None:
         self.hooked: List[Any] = []
         self.recomputed = False
+        self.reentrant: List["ReentrantCall"] = []
+        self.reentrant_cells: List[Any] = []
+
+    def take_reentrant_calls(self) -> None:
+        """Take the arguments of this forward's calls off their Cells' stacks, the last call first."""
+        while self.reentrant_cells:
+            self.reentrant.insert(0, ReentrantCall(self.reentrant_cells.pop()))
+
+
+class ReentrantCall:
+    """The arguments of one call that is recomputed with reentrance.
+
+    MindSpore keeps them on a stack of the Cell, which gives another micro-batch's arguments unless the last forward is
+    the first to go back. Here each forward takes its own off the stack, and puts them there while its backward runs.
+    """
+
+    _STACKS = ("args", "kwargs")
+    _STATES = ("cpu_rng_state", "amp_strategy")
+
+    def __init__(self, cell: Any):
+        self._cell = cell
+        self._top = [getattr(cell, name).pop() for name in self._STACKS]
+        self._states = [getattr(cell, name) for name in self._STATES]
+
+    def put_back(self) -> None:
+        """Make this call the next to be recomputed by its Cell."""
+        for name, item in zip(self._STACKS, self._top):
+            getattr(self._cell, name).append(copy.copy(item))
+        for name, state in zip(self._STATES, self._states):
+            setattr(self._cell, name, state)
+
+    def depth(self) -> int:
+        """How many calls lie on the Cell's stack."""
+        return len(self._cell.args)
+
+    def shrink(self, depth: int) -> None:
+        """Take off what a backward that failed, or did not need this call, left on the stack."""
+        for name in self._STACKS:
+            del getattr(self._cell, name)[depth:]
+
+
+@contextlib.contextmanager
+def reentrant_arguments(calls: Sequence[ReentrantCall]) -> Iterator[None]:
+    """Have the arguments of these calls on their Cells' stacks while a backward runs."""
+    depths = [call.depth() for call in calls]
+    for call in calls:
+        call.put_back()
+    try:
+        yield
+    finally:
+        for call, depth in zip(calls, depths):
+            call.shrink(depth)
 
 
 @contextlib.contextmanager
@@ -47,6 +102,7 @@ def observe_forward() -> Iterator[Observation]:
     finally:
         _STAND_INS.leave()
         _ACTIVE.observation = outer
+        observation.take_reentrant_calls()
 
 
 class _StandIns:
@@ -63,6 +119,7 @@ class _StandIns:
             if self._watched == 1:
                 self._replace(Tensor, "register_hook", _watched_register_hook)
                 self._replace(_recompute, "_RecomputeHandle" if HAS_SESSIONS else "_RecomputeState", _watched_recompute)
+                self._replace(_recompute._RecomputeCell, "construct", _watched_reentrant)
 
     def leave(self) -> None:
         with self._lock:
@@ -104,6 +161,17 @@ def _watched_recompute(original: Any) -> Any:
                 observation.recomputed = True
 
     return WatchedRecompute
+
+
+def _watched_reentrant(original: Any) -> Any:
+    def construct(self, *args, **kwargs):
+        result = original(self, *args, **kwargs)
+        observation = getattr(_ACTIVE, "observation", None)
+        if observation is not None:
+            observation.reentrant_cells.append(self)
+        return result
+
+    return construct
 
 
 @contextlib.contextmanager

@@ -2,12 +2,12 @@
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Dict, List, Sequence, Tuple
 
-from mindspore_zb.engines.pynative.node_kinds import CUSTOM_CELL, SAVES_NO_INPUT, SPLITS_BY_EDGE
+from mindspore_zb.engines.pynative.node_kinds import CUSTOM_CELL, JIT_GRAPH, SAVES_NO_INPUT, SPLITS_BY_EDGE
 from mindspore_zb.engines.pynative.snapshot import Snapshot
-from mindspore_zb.split import BackwardGraph, DxPass, SplitPlan, plan_passes, split_backward
+from mindspore_zb.split import BackwardGraph, DxPass, Group, SplitPlan, plan_passes, split_backward
 
 CACHED_PLANS = 64
 """How many plans are kept, the least recently used is dropped. A training run has one per stage and shape of loop."""
@@ -18,14 +18,16 @@ class GroupPlan:
     """How dw of one group starts.
 
     Attributes:
-        weights: positions of the group's weights.
+        group: the group, as the split of the whole graph found it.
+        ready: whether its weights' gradients are computed whole during dx, as if they were inputs.
         kept: its boundary nodes that run again in dw, from the gradients captured in dx, in execution order.
         targets: ``(node, slot)`` whose gradient was caught during dx (from eager boundaries) or is an output's own.
     """
 
-    weights: Tuple[int, ...]
-    kept: Tuple[int, ...]
-    targets: Tuple[Tuple[int, int], ...]
+    group: Group
+    ready: bool = False
+    kept: Tuple[int, ...] = ()
+    targets: Tuple[Tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -33,14 +35,15 @@ class Plan:
     """Everything that is the same for all micro-batches; all numbers are places in :attr:`Snapshot.nodes`.
 
     Attributes:
-        graph: the backward graph the plan was made for.
+        graph: the backward graph that is split: weights whose gradients are ready after dx count as inputs.
         split: its split.
         names: the operation of each node.
         eager: boundary nodes whose weight gradients are caught during dx.
         passes: the runs of dx.
-        groups: one per group of the split, in the same order.
+        groups: the groups of weights, in the order in which dw runs best.
         kept: all boundary nodes that run again in dw.
-        trims: edges ``(node, index)`` to cut after dx, so that nothing that only dx needed stays.
+        trims: edges ``(node, index)`` of these that dw does not follow; they are cut after dx.
+        below: nodes that stay alive as long as a kept node does; all their edges are cut after dx.
         needs_grad_inside: nodes whose backward itself records gradients.
     """
 
@@ -52,6 +55,7 @@ class Plan:
     groups: Tuple[GroupPlan, ...]
     kept: Tuple[int, ...]
     trims: Tuple[Tuple[int, int], ...]
+    below: Tuple[int, ...]
     needs_grad_inside: Tuple[int, ...]
 
 
@@ -61,12 +65,12 @@ class Circumstances:
 
     Attributes:
         hooked: nodes whose activation has a hook; they must run once only.
-        catch_all: whether every boundary is eager.
+        all_ready: whether all weight gradients must be computed during dx.
         free_early: whether dx runs in passes to free memory that cutting edges alone does not free.
     """
 
     hooked: Tuple[int, ...] = ()
-    catch_all: bool = False
+    all_ready: bool = False
     free_early: bool = True
 
 
@@ -97,23 +101,35 @@ _LOCK = threading.Lock()
 
 
 def make_plan(snapshot: Snapshot, circumstances: Circumstances) -> Plan:
-    """Split the graph and decide which boundaries are eager and which nodes are freed early."""
-    graph, names = snapshot.graph(), tuple(snapshot.names)
-    split = split_backward(graph)
+    """Split the graph and decide what dx computes for dw, and which nodes are freed early."""
+    whole, names = snapshot.graph(), tuple(snapshot.names)
+    first = split_backward(whole)
+    ready = [group for group in first.groups
+             if circumstances.all_ready or any(names[boundary.node] == JIT_GRAPH for boundary in group.boundaries)]
+    graph, split = (_with_ready_weights(whole, ready) if ready else (whole, first))
     boundaries = [boundary.node for group in split.groups for boundary in group.boundaries]
     hooked = frozenset(circumstances.hooked)
-    eager = tuple(node for node in boundaries
-                  if circumstances.catch_all or node in hooked or names[node] not in SPLITS_BY_EDGE)
+    eager = tuple(node for node in boundaries if node in hooked or names[node] not in SPLITS_BY_EDGE)
     kept = tuple(sorted(set(boundaries) - set(eager), key=graph.rank.__getitem__))
     below = _nodes_below(graph, split, kept)
-    freed = [node for node in below if names[node] not in SAVES_NO_INPUT] if circumstances.free_early else []
+    # An edge of a compiled node cannot be caught (see JIT_GRAPH), and passes would have to.
+    one_pass = not circumstances.free_early or any(names[node] == JIT_GRAPH for node in split.closure)
+    freed = [] if one_pass else [node for node in below if names[node] not in SAVES_NO_INPUT]
     return Plan(
         graph=graph, split=split, names=names, eager=eager,
         passes=plan_passes(graph, split, freed, eager),
-        groups=_group_plans(graph, split, eager),
-        kept=kept,
-        trims=_trims(graph, split, kept, below),
+        groups=(*(GroupPlan(group, ready=True) for group in ready), *_group_plans(graph, split, eager)),
+        kept=kept, trims=_trims(graph, split, kept), below=tuple(below),
         needs_grad_inside=tuple(node for node, name in enumerate(names) if name == CUSTOM_CELL))
+
+
+def _with_ready_weights(graph: BackwardGraph, ready: Sequence[Group]) -> Tuple[BackwardGraph, SplitPlan]:
+    """The graph with the weights of these groups as further inputs, and its split."""
+    positions = [position for group in ready for position in group.weights]
+    moved = frozenset(positions)
+    graph = replace(graph, inputs=(*graph.inputs, *(graph.weights[position] for position in positions)),
+                    weights=tuple(None if position in moved else leaf for position, leaf in enumerate(graph.weights)))
+    return graph, split_backward(graph)
 
 
 def _nodes_below(graph: BackwardGraph, split: SplitPlan, kept: Sequence[int]) -> List[int]:
@@ -135,18 +151,15 @@ def _group_plans(graph: BackwardGraph, split: SplitPlan, eager: Sequence[int]) -
         targets.update(graph.edges[boundary.node][index] for boundary in group.boundaries
                        if boundary.node in caught_at for index in boundary.weight_edges)
         plans.append(GroupPlan(
-            weights=group.weights,
+            group=group,
             kept=tuple(boundary.node for boundary in group.boundaries if boundary.node not in caught_at),
             targets=tuple(sorted(targets, key=lambda target: (rank[target[0]], target)))))
     return tuple(plans)
 
 
-def _trims(graph: BackwardGraph, split: SplitPlan, kept: Sequence[int],
-           below: Sequence[int]) -> Tuple[Tuple[int, int], ...]:
-    """All edges of what stays alive after dx, but those that dw follows."""
+def _trims(graph: BackwardGraph, split: SplitPlan, kept: Sequence[int]) -> Tuple[Tuple[int, int], ...]:
+    """All edges of what runs again in dw, but those that dw follows."""
     follows = {boundary.node: frozenset(boundary.weight_edges) for group in split.groups
                for boundary in group.boundaries}
-    trims = [(node, index) for node in kept for index, edge in enumerate(graph.edges[node])
-             if edge is not None and index not in follows[node]]
-    trims += [(node, index) for node in below for index, edge in enumerate(graph.edges[node]) if edge is not None]
-    return tuple(trims)
+    return tuple((node, index) for node in kept for index, edge in enumerate(graph.edges[node])
+                 if edge is not None and index not in follows[node])

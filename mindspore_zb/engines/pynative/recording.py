@@ -4,13 +4,13 @@ import uuid
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from mindspore_zb.engines.base import BoundaryInfo, GroupInfo, Recording
-from mindspore_zb.engines.pynative.dw import GroupState, run_dw
-from mindspore_zb.engines.pynative.dx import Caught, run_dx
+from mindspore_zb.engines.pynative.dw import GroupState, ReadyState, WaitingState, run_dw
+from mindspore_zb.engines.pynative.dx import Caught, leaf_grad, run_dx
 from mindspore_zb.engines.pynative.native import (allowing_grad_inside, detached, grad_edge, grad_recording, leaf_id,
                                                   node_id, redirect_edge, run_backward)
 from mindspore_zb.engines.pynative.node_kinds import CUSTOM_CELL
 from mindspore_zb.engines.pynative.observe import (HAS_SESSIONS, Observation, end_recompute_session, observe_forward,
-                                                   recompute_session)
+                                                   recompute_session, reentrant_arguments)
 from mindspore_zb.engines.pynative.planner import Circumstances, Plan, plan_for
 from mindspore_zb.engines.pynative.snapshot import Snapshot, cut_foreign_edges, take_snapshot
 
@@ -62,9 +62,9 @@ class PynativeRecording(Recording):
 
     def groups(self) -> Tuple[GroupInfo, ...]:
         plan = self.plan()
-        return tuple(GroupInfo(group.weights, tuple(
-            BoundaryInfo(plan.names[boundary.node], boundary.weight_edges) for boundary in group.boundaries))
-            for group in plan.split.groups)
+        return tuple(GroupInfo(entry.group.weights, tuple(
+            BoundaryInfo(plan.names[boundary.node], boundary.weight_edges) for boundary in entry.group.boundaries))
+            for entry in plan.groups)
 
     def input_grads(self, sens: Sequence[Any]) -> List[Optional[Any]]:
         plan, snapshot = self.plan(), self._snapshot
@@ -72,28 +72,33 @@ class PynativeRecording(Recording):
         for root, grad in zip(snapshot.roots, sens):
             if root is not None and grad is not None:
                 caught.setdefault(root, []).append(detached(grad))
-        inputs = {leaf: tensor for leaf, tensor in zip(snapshot.inputs, self._inputs) if leaf is not None}
-        with recompute_session(self._session, keep=True):
-            captured = run_dx(snapshot.nodes, plan, caught, inputs, self._recomputes_each_run)
-        grads = [None if leaf is None else self._leaf_grad(leaf, caught.pop((leaf, 0), None))
-                 for leaf in snapshot.inputs]
-        self._states = {number: GroupState(snapshot.nodes, group, captured, caught)
-                        for number, group in enumerate(plan.groups)}
-        for node, index in plan.trims:
-            redirect_edge(snapshot.nodes[node], index, None)
+        leaves = {leaf: tensor for leaf, tensor in zip(snapshot.inputs, self._inputs) if leaf is not None}
+        leaves.update((snapshot.weights[position], self._weights[position])
+                      for entry in plan.groups if entry.ready for position in entry.group.weights)
+        with reentrant_arguments(self._observation.reentrant), recompute_session(self._session, keep=True):
+            captured = run_dx(snapshot.nodes, plan, caught, leaves, self._recomputes_each_run)
+        grads = {leaf: leaf_grad(snapshot.nodes[leaf], tensor, caught.pop((leaf, 0), ()))
+                 for leaf, tensor in leaves.items()}
+        self._states = {
+            number: ReadyState(entry, [grads[snapshot.weights[position]] for position in entry.group.weights])
+            if entry.ready else WaitingState(entry, snapshot.nodes, captured, caught)
+            for number, entry in enumerate(plan.groups)}
+        self._cut_after_dx(plan, snapshot)
+        input_grads = [grads.get(leaf) for leaf in snapshot.inputs]
         self._forget_forward()
         if not self._states:
             self.release()
-        return grads
+        return input_grads
 
-    def _leaf_grad(self, leaf: int, waiting: Optional[list]) -> Optional[Any]:
-        """The gradient of an input leaf; an input that is itself an output several times has several to add."""
-        if not waiting:
-            return None
-        if len(waiting) == 1:
-            return waiting[0]
-        place = self._snapshot.inputs.index(leaf)
-        return run_backward([(self._snapshot.nodes[leaf], 0)] * len(waiting), waiting, [self._inputs[place]], True)[0]
+    @staticmethod
+    def _cut_after_dx(plan: Plan, snapshot: Snapshot) -> None:
+        """Leave of the closure only what dw needs; what nothing leads to any more, MindSpore frees."""
+        for node, index in plan.trims:
+            redirect_edge(snapshot.nodes[node], index, None)
+        for place in plan.below:
+            node = snapshot.nodes[place]
+            for index in range(len(node.next_functions)):
+                redirect_edge(node, index, None)
 
     def weight_grads(self, groups: Sequence[int], keep_graph: bool) -> List[Tuple[int, Optional[Any]]]:
         states = [self._states[number] for number in groups]
@@ -118,7 +123,7 @@ class PynativeRecording(Recording):
             inside = [snapshot.nodes[place] for place, name in enumerate(snapshot.names) if name == CUSTOM_CELL]
             if self._recomputes_each_run:
                 inside += [snapshot.nodes[root[0]] for root in set(snapshot.roots) if root is not None]
-            with allowing_grad_inside(inside):
+            with allowing_grad_inside(inside), reentrant_arguments(self._observation.reentrant):
                 found = run_backward([root for root, _ in live], [grad for _, grad in live],
                                      [leaves[place] for place in wanted], keep_graph)
             for place, grad in zip(wanted, found):

@@ -1,0 +1,5 @@
+"""What holds memory, from when to when."""
+
+from mindspore_zb.memory.ledger import SavedTensorLedger
+
+__all__ = ["SavedTensorLedger"]

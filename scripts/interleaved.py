@@ -1,0 +1,54 @@
+"""Compare the times of several ways to do the same work, fairly: interleaved runs, ratios of each round."""
+
+import gc
+import statistics
+import time
+from typing import Callable, Dict, List
+
+from mindspore_zb.engines.pynative.native import sync
+
+
+def times_of(ways: Dict[str, Callable[[], Dict[str, float]]], rounds: int, warmup: int = 2) -> Dict[str, List[float]]:
+    """Run all ways in turn, ``rounds`` times. Each returns named seconds; the result has a list for each name.
+
+    The order turns round in every other round, and the collector runs between the ways, not within them.
+    """
+    results: Dict[str, List[float]] = {}
+    names = list(ways)
+    for number in range(warmup + rounds):
+        for name in names if number % 2 else reversed(names):
+            gc.collect()
+            gc.disable()
+            try:
+                found = ways[name]()
+            finally:
+                gc.enable()
+            if number >= warmup:
+                for key, seconds in found.items():
+                    results.setdefault(key, []).append(seconds)
+    return results
+
+
+class Stopwatch:
+    """Seconds since the last reading, each read after everything issued has run."""
+
+    def __init__(self) -> None:
+        sync()
+        self._start = time.perf_counter()
+
+    def read(self) -> float:
+        """Seconds since the start or the last reading; starts again."""
+        sync()
+        now = time.perf_counter()
+        seconds, self._start = now - self._start, now
+        return seconds
+
+
+def ratio(numerator: List[float], denominator: List[float]) -> float:
+    """The median of the ratios of the rounds."""
+    return statistics.median(one / other for one, other in zip(numerator, denominator))
+
+
+def milliseconds(seconds: List[float]) -> float:
+    """The median, in milliseconds."""
+    return statistics.median(seconds) * 1e3

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Runs the tests against one MindSpore version, in an environment of its own.
+#
+#   scripts/test.sh [MINDSPORE_VERSION] [--engine] [pytest arguments...]
+#
+# MINDSPORE_VERSION: 2.10.0 (default; 2.9.0 on Python 3.9) or 2.9.0.
+# --engine: only the tests that depend on the MindSpore version.
+# Paths among the pytest arguments (from the repository's root) are run instead of all tests.
+set -euo pipefail
+
+all_tests="tests st"
+engine_tests="tests/engines tests/test_values*.py tests/test_section7*.py"
+
+# shellcheck source=scripts/environment.sh
+. "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+version=""
+case ${1:-} in
+[0-9]* | v[0-9]*)
+    version=$1
+    shift
+    ;;
+esac
+
+cd "$repository"
+paths=$all_tests
+pytest_arguments=()
+for argument in "$@"; do
+    if [ "$argument" = --engine ]; then
+        paths=$engine_tests
+        continue
+    fi
+    pytest_arguments+=("$argument")
+done
+for argument in "$@"; do
+    # path or path::test
+    [ ! -e "${argument%%::*}" ] || paths=""
+done
+
+use_environment "$version"
+# $paths is split and its patterns are expanded on purpose; the odd form of the array is for bash 3 and `set -u`.
+# shellcheck disable=SC2086
+exec "$environment_python" -m pytest $paths ${pytest_arguments[@]+"${pytest_arguments[@]}"}
