@@ -110,6 +110,14 @@ class InputLayout:
             places = (grad_position,) if isinstance(grad_position, int) else grad_position
             self._asked = [self._inputs[place] for place in places]
 
+    def names(self) -> List[str]:
+        """The name of each leaf that gets a gradient, in order: ``inputs[0]``, ``inputs[1]['mask']``, ``kwargs['y']``.
+        Known once :meth:`rebind` was called."""
+        roots = {id(value): f"inputs[{place}]" for place, value in enumerate(self._inputs)}
+        roots[id(self._kwargs)] = "kwargs"
+        return [name for value in self._asked
+                for name, asked in zip(value.structure.paths(roots[id(value)]), value.leaves) if asked]
+
     def rebind(self, alias: Callable[[Any], Any], detach: Callable[[Any], Any]) -> Tuple[tuple, dict, List[Any]]:
         """The arguments with a fresh leaf in place of each tensor asked for, and without history elsewhere.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, List, Optional, Sequence, Tuple
 
 from mindspore_zb.arguments import InputLayout, OutputLayout, Weights
-from mindspore_zb.engines.base import BoundaryInfo, Recording
+from mindspore_zb.engines.base import BoundaryInfo, Description, Recording
 from mindspore_zb.errors import ArgumentValueError, StateError
 from mindspore_zb.tensors import ones, zeros
 
@@ -174,6 +174,17 @@ class GradFunction:
             self._check_alive()
         return tuple(WeightGroup(self, number) for number in range(len(self._group_list())))
 
+    def describe(self) -> Tuple[Description, Request]:
+        """What :func:`~mindspore_zb.explain` tells in a legible form.
+
+        Raises:
+            StateError: the graph was released.
+        """
+        if self._state is State.RELEASED:
+            raise StateError("the graph was released, so there is nothing left to explain: explain it before its last "
+                             "backward")
+        return self._recording.describe(), self._request
+
     def release(self) -> None:
         """Let go of the graph and all it holds, at once. Calling it again does nothing."""
         if self._recording is not None:
@@ -279,7 +290,17 @@ class WeightGroup:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that wait for this group's dw; 0 before dx and once the group is done."""
+        """Bytes that wait for this group's dw: captured gradients and saved activations. 0 before dx and once the
+        group is done.
+
+        Each storage counts once in a group. What several groups share (the gradient that a bias and its matmul
+        receive, the input of q, k and v) counts in each of them, as the last of them frees it; so the sum over groups
+        is an upper bound, and :func:`~mindspore_zb.explain` tells the total with each storage once.
+
+        Gradients are measured. Activations are computed from the shapes in the graph and from what is known of the
+        operations, weights left out; masks, indices and constants, and what compiled, custom and recomputed pieces
+        hold, are not seen. ``mindspore_zb.memory.SavedTensorLedger`` measures them all, at a price.
+        """
         owner = self._grad_function
         if owner._state is not State.SPLIT or self.done or self._group.native is None:
             return 0

@@ -21,6 +21,71 @@ class GroupInfo:
     boundaries: Tuple[BoundaryInfo, ...]
 
 
+Shape = Tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class NodeDescription:
+    """One step of the backward.
+
+    Attributes:
+        name: the operation; "" for a leaf.
+        edges: ``(child, slot)`` of each edge, None for a place without gradient.
+        shapes: the shape behind each slot, None for one that is not known; empty once dx has run.
+    """
+
+    name: str
+    edges: Tuple[Optional[Tuple[int, int]], ...]
+    shapes: Tuple[Optional[Shape], ...] = ()
+
+
+@dataclass(frozen=True)
+class GroupDescription:
+    """What dw of a group runs and holds; the numbers are places in :attr:`Description.nodes`.
+
+    Attributes:
+        boundaries: ``(node, edges)`` where dw starts, and which of the node's edges lead to the weights.
+        roots: ``(node, slot)`` outside dx where an output's gradient enters directly.
+        nodes: what dw runs besides the boundaries, the weights' leaves included.
+        ready: whether the gradients are computed whole during dx.
+        captured_bytes: gradients that wait for dw, each storage once; 0 before dx and after dw.
+        activation_bytes: saved activations that wait for dw; see ``WeightGroup.nbytes``.
+    """
+
+    boundaries: Tuple[Tuple[int, Tuple[int, ...]], ...]
+    roots: Tuple[Tuple[int, int], ...]
+    nodes: Tuple[int, ...]
+    ready: bool
+    captured_bytes: int
+    activation_bytes: int
+
+
+@dataclass(frozen=True)
+class Description:
+    """A backward graph and its split as plain data: it keeps no tensor and no node alive.
+
+    Attributes:
+        nodes: the nodes; a node's number is its place here.
+        roots: ``(node, slot)`` of each output with history.
+        inputs, weights: leaf node of each input and weight, None for one the outputs do not depend on.
+        closure: the nodes that dx runs, ascending.
+        eager: boundary nodes whose weight gradients are caught while dx runs them.
+        passes: in how many runs dx is computed.
+        groups: in the order of :meth:`Recording.groups`.
+        held_bytes: what all groups together hold, each storage once.
+    """
+
+    nodes: Tuple[NodeDescription, ...]
+    roots: Tuple[Tuple[int, int], ...]
+    inputs: Tuple[Optional[int], ...]
+    weights: Tuple[Optional[int], ...]
+    closure: Tuple[int, ...]
+    eager: Tuple[int, ...]
+    passes: int
+    groups: Tuple[GroupDescription, ...]
+    held_bytes: int
+
+
 class Recording(abc.ABC):
     """One forward pass, recorded, and its two half backwards. Knows tensors in flat lists only.
 
@@ -47,11 +112,11 @@ class Recording(abc.ABC):
 
     @abc.abstractmethod
     def held_bytes(self, group: int) -> int:
-        """Bytes that dw of this group still holds."""
+        """Bytes that wait for dw of this group: captured gradients and saved activations, each storage once."""
 
     @abc.abstractmethod
-    def describe(self) -> Any:
-        """The graph and its plan, for ``explain``."""
+    def describe(self) -> Description:
+        """The graph and its plan, for ``explain``. Shapes are told before dx only: they go with the forward."""
 
     @abc.abstractmethod
     def release(self) -> None:

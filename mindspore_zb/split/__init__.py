@@ -19,13 +19,15 @@ group
     Weights whose dw share work: connected through shared boundary nodes or shared nodes outside the closure.
 
 The order of the modules is the order of the algorithm: :mod:`~mindspore_zb.split.graph`,
-:mod:`~mindspore_zb.split.closure`, :mod:`~mindspore_zb.split.groups`, :mod:`~mindspore_zb.split.plan`, and
-:mod:`~mindspore_zb.split.passes`, which cuts dx into runs that free memory early.
+:mod:`~mindspore_zb.split.closure`, :mod:`~mindspore_zb.split.groups`, :mod:`~mindspore_zb.split.plan`,
+:mod:`~mindspore_zb.split.check`, which proves a plan right, and :mod:`~mindspore_zb.split.passes`, which cuts dx into
+runs that free memory early.
 """
 
+from mindspore_zb.split.check import check_plan
 from mindspore_zb.split.graph import BackwardGraph, GraphError
 from mindspore_zb.split.passes import DxPass, plan_passes
-from mindspore_zb.split.plan import Boundary, Group, SplitPlan, check_plan, split_backward
+from mindspore_zb.split.plan import Boundary, Group, SplitPlan, split_backward
 
 __all__ = ["BackwardGraph", "Boundary", "DxPass", "Group", "GraphError", "SplitPlan", "check_plan", "plan_passes",
            "split_backward"]

@@ -1,7 +1,7 @@
 """The abstract backward graph that both engines hand to the split."""
 
 from dataclasses import dataclass
-from typing import List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 Edge = Optional[Tuple[int, int]]
 """``(child, slot)``, or None where the framework keeps a place for an input that gets no gradient."""
@@ -30,7 +30,7 @@ class BackwardGraph:
     rank: Optional[Sequence[int]] = None
 
     def check(self) -> None:
-        """Raise :class:`GraphError` naming the first edge, root or leaf that cannot be."""
+        """Raise :class:`GraphError` naming the first edge, root, leaf or rank that cannot be."""
         size = len(self.edges)
         for node, edges in enumerate(self.edges):
             for index, edge in enumerate(edges):
@@ -40,15 +40,19 @@ class BackwardGraph:
             if not (0 <= node < size and slot >= 0):
                 raise GraphError(f"root ({node}, {slot}) is no node of this graph")
         for what, leaves in (("input", self.inputs), ("weight", self.weights)):
-            present = [leaf for leaf in leaves if leaf is not None]
-            if len(set(present)) != len(present):
-                raise GraphError(f"two {what}s share one leaf node: each needs its own")
-            for leaf in present:
+            first: Dict[int, int] = {}
+            for position, leaf in enumerate(leaves):
+                if leaf is None:
+                    continue
                 if not 0 <= leaf < size or any(edge is not None for edge in self.edges[leaf]):
                     raise GraphError(f"{what} leaf {leaf} is no leaf node of this graph")
+                if first.setdefault(leaf, position) != position:
+                    raise GraphError(f"{what}s {first[leaf]} and {position} share leaf {leaf}: each needs its own")
         shared = set(self.inputs) & set(self.weights) - {None}
         if shared:
             raise GraphError(f"leaf {min(shared)} is both an input and a weight")
+        if self.rank is not None and len(self.rank) != size:
+            raise GraphError(f"rank of {len(self.rank)} nodes for a graph of {size}")
 
 
 def reverse_edges(graph: BackwardGraph) -> Tuple[List[List[Tuple[int, int]]], List[bool]]:

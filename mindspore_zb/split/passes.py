@@ -64,11 +64,12 @@ def plan_passes(graph: BackwardGraph, plan: SplitPlan, freed: Collection[int] = 
     >>> [(p.frees, p.entries, p.exits) for p in plan_passes(graph, split_backward(graph), freed=[1])]
     [(False, ((0, 0),), ((1, 0),)), (True, ((1, 0),), ((3, 0),))]
     """
-    kept = {boundary.node for group in plan.groups for boundary in group.boundaries} - set(eager)
-    wrong = kept & set(freed)
+    freed, eager = frozenset(freed), frozenset(eager)
+    kept = {boundary.node for group in plan.groups for boundary in group.boundaries} - eager
+    wrong = kept & freed
     if wrong:
         raise GraphError(f"node {min(wrong)} is where dw starts: dx must not free what it saved")
-    level = _levels(graph, plan.closure, set(freed))
+    level = _levels(graph, plan.closure, freed)
     caught = {(boundary.node, index) for group in plan.groups for boundary in group.boundaries
               if boundary.node in eager for index in boundary.weight_edges}
     return _cut_levels(graph, plan.closure, level, caught)

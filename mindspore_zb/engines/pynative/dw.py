@@ -4,7 +4,7 @@ import abc
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from mindspore_zb.engines.pynative.dx import Caught
-from mindspore_zb.engines.pynative.native import run_backward
+from mindspore_zb.engines.pynative.native import output_shape, run_backward, shape_bytes
 from mindspore_zb.engines.pynative.planner import GroupPlan
 
 AT_ONCE = 16
@@ -22,9 +22,17 @@ class GroupState(abc.ABC):
     def held(self) -> Sequence[Any]:
         """The gradients that are held."""
 
+    def captured(self) -> Dict[int, int]:
+        """Bytes of the gradients that are held, by the address of their storage."""
+        return {grad.data_ptr(): grad.nbytes for grad in self.held()}
+
+    def activations(self) -> Dict[Tuple[int, int], int]:
+        """Bytes of the activations that dw keeps alive, by the output they are; see ``saved.py``."""
+        return {}
+
     def held_bytes(self) -> int:
-        """Bytes of the gradients that are held, each storage once."""
-        return sum({grad.data_ptr(): grad.nbytes for grad in self.held()}.values())
+        """Bytes of gradients and activations, each storage once."""
+        return sum(self.captured().values()) + sum(self.activations().values())
 
 
 class ReadyState(GroupState):
@@ -55,6 +63,8 @@ class WaitingState(GroupState):
                 if grad is not None:
                     self.edges.append((nodes[node], slot))
                     self.grads.append(grad)
+        self._saved = plan.saved
+        self._shapes = [output_shape(nodes[node], slot) for node, slot in plan.saved]  # the nodes will be gone
         for target in plan.targets:
             for grad in caught.pop(target, ()):
                 self.edges.append((nodes[target[0]], target[1]))
@@ -62,6 +72,9 @@ class WaitingState(GroupState):
 
     def held(self) -> Sequence[Any]:
         return self.grads
+
+    def activations(self) -> Dict[Tuple[int, int], int]:
+        return dict(zip(self._saved, map(shape_bytes, self._shapes))) if self.edges else {}
 
 
 def run_dw(states: Sequence[GroupState], weights: Sequence[Any],

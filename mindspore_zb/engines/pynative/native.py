@@ -4,6 +4,7 @@ Each name is probed at import: a MindSpore without it gives one error that says 
 """
 
 import contextlib
+import math
 import threading
 from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
@@ -110,6 +111,14 @@ def output_shape(node: Any, slot: int) -> Optional[Tuple[Tuple[int, ...], Any]]:
     """``(shape, dtype)`` of one output of the operation behind ``node``; None where MindSpore does not tell."""
     metas = getattr(node, "_input_metadata", ())
     return (tuple(metas[slot].shape), metas[slot].dtype) if slot < len(metas) else None
+
+
+def shape_bytes(output: Optional[Tuple[Tuple[int, ...], Any]]) -> int:
+    """The bytes of an output as told by :func:`output_shape`; 0 for None."""
+    if output is None:
+        return 0
+    bits = "".join(filter(str.isdigit, str(output[1])))  # "Float32", "BFloat16", "Bool"
+    return math.prod(output[0]) * int(bits or 8) // 8
 
 
 def sync() -> None:

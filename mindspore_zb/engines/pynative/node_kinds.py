@@ -21,6 +21,20 @@ SAVES_NO_INPUT = frozenset((
 """Operations that save nothing but, at most, their output. Where a boundary node keeps such a node
 alive it keeps no memory with it, so dx needs no pass of its own to free it."""
 
+READS_INPUTS = {"Div": (1,), "Reciprocal": (), "Rsqrt": (), "Select": (), "Sqrt": (), "Where": ()}
+"""Operations that save some of their inputs only, by the places of these; with :data:`SAVES_NO_INPUT`, all that do not
+save every input. Used to count bytes."""
+
+SAVES_OUTPUT = frozenset((
+    "Div", "Elu", "Exp", "GeLU", "LogSoftmax", "Pow", "Reciprocal", "ReLU", "Rsqrt", "Sigmoid", "Softmax", "Sqrt",
+    "Tanh"))
+"""Operations that save their output. Used to count bytes."""
+
+SAME_STORAGE = frozenset((
+    "ExpandDims", "ExpandDimsView", "Reshape", "Squeeze", "Transpose", "TransposeExtView", "TransposeView", "View"))
+"""Operations whose output is the whole of their input's storage. ``Contiguous`` is not one: where nothing needs to be
+copied it leaves no node. Used to count bytes."""
+
 JIT_GRAPH = "bprop_builder"
 """Part of the name of the one node that a ``@jit`` sub-cell becomes; the rest of the name counts up. Such a node
 remembers the nodes its edges led to when it was made, computes only what leads to a leaf asked for, and drops the other

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Dict, List, Sequence, Tuple
 
 from mindspore_zb.engines.pynative.node_kinds import CUSTOM_CELL, JIT_GRAPH, SAVES_NO_INPUT, SPLITS_BY_EDGE
+from mindspore_zb.engines.pynative.saved import saved_outputs
 from mindspore_zb.engines.pynative.snapshot import Snapshot
 from mindspore_zb.split import BackwardGraph, DxPass, Group, SplitPlan, plan_passes, split_backward
 
@@ -22,12 +23,14 @@ class GroupPlan:
         ready: whether its weights' gradients are computed whole during dx, as if they were inputs.
         kept: its boundary nodes that run again in dw, from the gradients captured in dx, in execution order.
         targets: ``(node, slot)`` whose gradient was caught during dx (from eager boundaries) or is an output's own.
+        saved: ``(node, slot)`` whose outputs were saved for what dw runs; see ``saved.py``.
     """
 
     group: Group
     ready: bool = False
     kept: Tuple[int, ...] = ()
     targets: Tuple[Tuple[int, int], ...] = ()
+    saved: Tuple[Tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,7 @@ def make_plan(snapshot: Snapshot, circumstances: Circumstances) -> Plan:
     return Plan(
         graph=graph, split=split, names=names, eager=eager,
         passes=plan_passes(graph, split, freed, eager),
-        groups=(*(GroupPlan(group, ready=True) for group in ready), *_group_plans(graph, split, eager)),
+        groups=(*(GroupPlan(group, ready=True) for group in ready), *_group_plans(whole, split, names, eager)),
         kept=kept, trims=_trims(graph, split, kept), below=tuple(below),
         needs_grad_inside=tuple(node for node, name in enumerate(names) if name == CUSTOM_CELL))
 
@@ -143,17 +146,19 @@ def _nodes_below(graph: BackwardGraph, split: SplitPlan, kept: Sequence[int]) ->
     return list(below)
 
 
-def _group_plans(graph: BackwardGraph, split: SplitPlan, eager: Sequence[int]) -> Tuple[GroupPlan, ...]:
+def _group_plans(graph: BackwardGraph, split: SplitPlan, names: Sequence[str],
+                 eager: Sequence[int]) -> Tuple[GroupPlan, ...]:
     caught_at, rank = set(eager), graph.rank
     plans = []
     for group in split.groups:
         targets = set(group.roots)
         targets.update(graph.edges[boundary.node][index] for boundary in group.boundaries
                        if boundary.node in caught_at for index in boundary.weight_edges)
+        kept = tuple(boundary.node for boundary in group.boundaries if boundary.node not in caught_at)
         plans.append(GroupPlan(
-            group=group,
-            kept=tuple(boundary.node for boundary in group.boundaries if boundary.node not in caught_at),
-            targets=tuple(sorted(targets, key=lambda target: (rank[target[0]], target)))))
+            group=group, kept=kept,
+            targets=tuple(sorted(targets, key=lambda target: (rank[target[0]], target))),
+            saved=saved_outputs(graph, names, (*kept, *group.nodes))))
     return tuple(plans)
 
 

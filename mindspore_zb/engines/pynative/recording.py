@@ -3,7 +3,8 @@
 import uuid
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from mindspore_zb.engines.base import BoundaryInfo, GroupInfo, Recording
+from mindspore_zb.engines.base import BoundaryInfo, Description, GroupInfo, Recording
+from mindspore_zb.engines.pynative.description import describe_plan
 from mindspore_zb.engines.pynative.dw import GroupState, ReadyState, WaitingState, run_dw
 from mindspore_zb.engines.pynative.dx import Caught, leaf_grad, run_dx
 from mindspore_zb.engines.pynative.native import (allowing_grad_inside, detached, grad_edge, grad_recording, leaf_id,
@@ -137,8 +138,8 @@ class PynativeRecording(Recording):
         state = self._states.get(group)
         return 0 if state is None else state.held_bytes()
 
-    def describe(self) -> Plan:
-        return self.plan()
+    def describe(self) -> Description:
+        return describe_plan(self.plan(), self._snapshot, self._states)
 
     def release(self) -> None:
         end_recompute_session(self._session)

@@ -1,0 +1,67 @@
+"""A plan, and what is known of it in one forward, as an engine-independent :class:`Description`."""
+
+from typing import Dict, Mapping, Optional, Tuple
+
+from mindspore_zb.engines.base import Description, GroupDescription, NodeDescription, Shape
+from mindspore_zb.engines.pynative.dw import GroupState
+from mindspore_zb.engines.pynative.native import output_shape
+from mindspore_zb.engines.pynative.planner import GroupPlan, Plan
+from mindspore_zb.engines.pynative.snapshot import Snapshot
+
+
+def describe_plan(plan: Plan, snapshot: Optional[Snapshot], states: Mapping[int, GroupState]) -> Description:
+    """The plan as plain data.
+
+    Args:
+        plan: the plan.
+        snapshot: the forward's snapshot, for the shapes; None once dx has run.
+        states: what the groups hold after dx, by number.
+    """
+    inputs, weights = _leaves(plan)
+    return Description(
+        nodes=tuple(NodeDescription(name, tuple(plan.graph.edges[node]), _shapes(snapshot, node))
+                    for node, name in enumerate(plan.names)),
+        roots=tuple(plan.graph.roots), inputs=inputs, weights=weights, closure=plan.split.closure, eager=plan.eager,
+        passes=len(plan.passes),
+        groups=tuple(_describe_group(entry, states.get(number)) for number, entry in enumerate(plan.groups)),
+        held_bytes=_held_bytes(states))
+
+
+def _leaves(plan: Plan) -> Tuple[Tuple[Optional[int], ...], Tuple[Optional[int], ...]]:
+    """Inputs and weights as they were asked for: a plan counts weights that are ready after dx as inputs."""
+    moved = [position for entry in plan.groups if entry.ready for position in entry.group.weights]
+    count = len(plan.graph.inputs) - len(moved)
+    weights = list(plan.graph.weights)
+    for position, leaf in zip(moved, plan.graph.inputs[count:]):
+        weights[position] = leaf
+    return tuple(plan.graph.inputs[:count]), tuple(weights)
+
+
+def _shapes(snapshot: Optional[Snapshot], node: int) -> Tuple[Optional[Shape], ...]:
+    if snapshot is None:
+        return ()
+    shapes = []
+    while True:
+        found = output_shape(snapshot.nodes[node], len(shapes))
+        if found is None:
+            return tuple(shapes)
+        shapes.append(found[0])
+
+
+def _describe_group(entry: GroupPlan, state: Optional[GroupState]) -> GroupDescription:
+    group = entry.group
+    return GroupDescription(
+        boundaries=tuple((boundary.node, boundary.weight_edges) for boundary in group.boundaries), roots=group.roots,
+        nodes=group.nodes, ready=entry.ready,
+        captured_bytes=sum(state.captured().values()) if state else 0,
+        activation_bytes=sum(state.activations().values()) if state else 0)
+
+
+def _held_bytes(states: Mapping[int, GroupState]) -> int:
+    """What groups share counts once here."""
+    captured: Dict[int, int] = {}
+    activations: Dict[Tuple[int, int], int] = {}
+    for state in states.values():
+        captured.update(state.captured())
+        activations.update(state.activations())
+    return sum(captured.values()) + sum(activations.values())

@@ -1,0 +1,1 @@
+"""Tests of :mod:`mindspore_zb.split`: no MindSpore, only abstract graphs."""
