@@ -133,9 +133,9 @@ def grad_recording() -> Iterator[int]:
     Custom ``bprop`` cells and reentrant recompute need what MindSpore calls a top cell. It is opened and closed with
     a leaf of ours as its only argument and output, so that it keeps nothing of the caller's alive.
     """
-    flag, enabled = _pynative_executor.grad_flag(), _pynative_executor.enable_grad()
     leaf = _RECORDING_LEAF[0]
     with SERIAL:
+        flag, enabled = _pynative_executor.grad_flag(), _pynative_executor.enable_grad()
         try:
             _pynative_executor.set_enable_grad(True)
             _pynative_executor.set_grad_flag(True)
@@ -173,14 +173,9 @@ def _run_backward(*args: Any, **kwargs: Any) -> Any:
     raise UnsupportedVersionError("the PyNative engine is not bound")
 
 
-def _is_before_2_10() -> bool:
-    major, minor = (int(part) for part in ms.__version__.split(".")[:2])
-    return (major, minor) < (2, 10)
-
-
-SERIAL: Any = threading.RLock() if _is_before_2_10() else contextlib.nullcontext()
-"""Held by every forward and backward on MindSpore 2.9, whose grad flag is one for the process: a forward beside a
-backward in another thread would lose its nodes."""
+SERIAL: Any = threading.RLock()
+"""Held by every forward and backward. The grad flag of MindSpore 2.9 is one for the process; in 2.10 it is not, but what
+a forward records beside another thread's forward or backward is lost at times, and the gradients wrong."""
 
 
 _RECORDING_LEAF: Any = None
