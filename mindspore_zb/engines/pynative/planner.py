@@ -3,9 +3,10 @@
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, replace
-from typing import Dict, List, Sequence, Tuple
+from typing import Dict, FrozenSet, List, Sequence, Tuple
 
-from mindspore_zb.engines.pynative.node_kinds import CUSTOM_CELL, JIT_GRAPH, SAVES_NO_INPUT, SPLITS_BY_EDGE
+from mindspore_zb.engines.pynative.node_kinds import (CUSTOM_CELL, JIT_GRAPH, SAVES_NO_INPUT, SPLITS_BY_EDGE,
+                                                   fits_gradients)
 from mindspore_zb.engines.pynative.snapshot import Snapshot
 from mindspore_zb.split import BackwardGraph, DxPass, Group, SplitPlan, plan_passes, split_backward
 
@@ -45,6 +46,7 @@ class Plan:
         trims: edges ``(node, index)`` of these that dw does not follow; they are cut after dx.
         below: nodes that stay alive as long as a kept node does; all their edges are cut after dx.
         needs_grad_inside: nodes whose backward itself records gradients.
+        fitted: targets of nodes that make each gradient fit its target; what catches it there must look like it.
     """
 
     graph: BackwardGraph
@@ -57,6 +59,7 @@ class Plan:
     trims: Tuple[Tuple[int, int], ...]
     below: Tuple[int, ...]
     needs_grad_inside: Tuple[int, ...]
+    fitted: FrozenSet[Tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,9 @@ def make_plan(snapshot: Snapshot, circumstances: Circumstances) -> Plan:
         passes=plan_passes(graph, split, freed, eager),
         groups=(*(GroupPlan(group, ready=True) for group in ready), *_group_plans(graph, split, eager)),
         kept=kept, trims=_trims(graph, split, kept), below=tuple(below),
-        needs_grad_inside=tuple(node for node, name in enumerate(names) if name == CUSTOM_CELL))
+        needs_grad_inside=tuple(node for node, name in enumerate(names) if name == CUSTOM_CELL),
+        fitted=frozenset(edge for node, name in enumerate(names) if fits_gradients(name)
+                         for edge in graph.edges[node] if edge is not None))
 
 
 def _with_ready_weights(graph: BackwardGraph, ready: Sequence[Group]) -> Tuple[BackwardGraph, SplitPlan]:
