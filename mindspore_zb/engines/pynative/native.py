@@ -9,7 +9,7 @@ import threading
 from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 import mindspore as ms
-from mindspore import Tensor
+from mindspore import Tensor, ops
 
 from mindspore_zb.errors import UnsupportedVersionError
 
@@ -21,6 +21,9 @@ except ImportError:
     except ImportError as error:
         raise UnsupportedVersionError(
             f"mindspore {ms.__version__} has no gradient edges ({error.name}): install mindspore 2.9 or 2.10") from error
+
+Look = Tuple[Any, Tuple[int, ...]]
+"""Dtype and shape of a tensor."""
 
 LEAF_SEQUENCE = 2 ** 64 - 1
 """The sequence number MindSpore gives to leaf nodes."""
@@ -61,9 +64,9 @@ def run_backward(edges: Sequence[Tuple[Any, int]], grads: Sequence[Tensor], inpu
             _pynative_executor.set_grad_flag(recording)
 
 
-def new_leaf(dtype: Any) -> Tuple[Tensor, Any]:
-    """A small leaf tensor that asks for a gradient, and its node."""
-    tensor = Tensor([0], dtype).data
+def new_leaf(dtype: Any, shape: Tuple[int, ...] = (1,)) -> Tuple[Tensor, Any]:
+    """A leaf tensor that asks for a gradient, and its node; a large one takes no more memory than a small one."""
+    tensor = (Tensor([0], dtype) if shape == (1,) else ops.broadcast_to(Tensor(0, dtype), shape)).data
     tensor._requires_grad = True
     return tensor, tensor._grad_node
 
@@ -107,10 +110,10 @@ def redirect_edge(node: Any, index: int, target: Optional[Any]) -> None:
     node._set_next_edge(index, None if target is None else (target, 0))
 
 
-def output_shape(node: Any, slot: int) -> Optional[Tuple[Tuple[int, ...], Any]]:
-    """``(shape, dtype)`` of one output of the operation behind ``node``; None where MindSpore does not tell."""
+def output_look(node: Any, slot: int) -> Optional[Look]:
+    """Look of one output of the operation behind ``node``; None where MindSpore does not tell."""
     metas = getattr(node, "_input_metadata", ())
-    return (tuple(metas[slot].shape), metas[slot].dtype) if slot < len(metas) else None
+    return (metas[slot].dtype, tuple(metas[slot].shape)) if slot < len(metas) else None
 
 
 def shape_bytes(output: Optional[Tuple[Tuple[int, ...], Any]]) -> int:

@@ -40,5 +40,16 @@ JIT_GRAPH = "bprop_builder"
 remembers the nodes its edges led to when it was made, computes only what leads to a leaf asked for, and drops the other
 edges for good, so that the rest change their places: its edges must not be touched."""
 
+FUNCTION_PREFIX = "_Function "
+"""What the snapshot puts before the name of a user's ``_Function``, which may be called like an operation."""
+
 CUSTOM_CELL = "CellCustomBackward"
 """A Cell with its own ``bprop``, and reentrant recompute."""
+
+
+def fits_gradients(name: str) -> bool:
+    """Whether a node casts and sums each gradient it sends until it fits the operation it is meant for.
+
+    All others send what their kernels give, wherever their edges lead.
+    """
+    return name == CUSTOM_CELL or name.startswith(FUNCTION_PREFIX)

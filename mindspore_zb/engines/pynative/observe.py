@@ -6,13 +6,15 @@ flight has ended.
 
 import contextlib
 import copy
+import functools
 import importlib
 import threading
 from typing import Any, Callable, Iterator, List, Sequence
 
 from mindspore import Tensor
+from mindspore.common._grad_function import _Function
 
-from mindspore_zb.engines.pynative.native import grad_edge
+from mindspore_zb.engines.pynative.native import grad_edge, is_python_node
 
 _recompute = importlib.import_module("mindspore.common.recompute")  # the package exports a function of the same name
 
@@ -118,6 +120,7 @@ class _StandIns:
             self._watched += 1
             if self._watched == 1:
                 self._replace(Tensor, "register_hook", _watched_register_hook)
+                self._replace(_Function, "apply", _watched_apply)
                 self._replace(_recompute, "_RecomputeHandle" if HAS_SESSIONS else "_RecomputeState", _watched_recompute)
                 self._replace(_recompute._RecomputeCell, "construct", _watched_reentrant)
 
@@ -130,7 +133,7 @@ class _StandIns:
                     setattr(owner, name, original)
 
     def _replace(self, owner: Any, name: str, stand_in: Callable[[Any], Any]) -> None:
-        original = getattr(owner, name)
+        original = vars(owner).get(name, getattr(owner, name))
         self._replaced.append((owner, name, original))
         setattr(owner, name, stand_in(original))
 
@@ -148,6 +151,33 @@ def _watched_register_hook(original: Any) -> Any:
         return original(self, hook)
 
     return register_hook
+
+
+def _watched_apply(original: Any) -> Any:
+    """``_Function.apply`` with a view between each output and its users.
+
+    The node of a ``_Function`` lives only as long as an output or an edge to it, whoever holds the node, and does not
+    tell the shapes of its outputs. The view's node does both better, and so no run needs to start at the former.
+    """
+    @functools.wraps(original.__func__)
+    def apply(cls, *args, **kwargs):
+        result = original.__func__(cls, *args, **kwargs)
+        if getattr(_ACTIVE, "observation", None) is None:
+            return result
+        given = [*args, *kwargs.values()]
+        if isinstance(result, (tuple, list)):
+            return type(result)(_behind_view(output, given) for output in result)
+        return _behind_view(result, given)
+
+    return classmethod(apply)
+
+
+def _behind_view(output: Any, given: Sequence[Any]) -> Any:
+    """A view of an output that has a history; a changed input, returned, stays itself."""
+    if not isinstance(output, Tensor) or any(output is value for value in given):
+        return output
+    edge = grad_edge(output)
+    return output.view(output.shape) if edge is not None and is_python_node(edge[0]) else output
 
 
 def _watched_recompute(original: Any) -> Any:

@@ -3,9 +3,10 @@
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, replace
-from typing import Dict, List, Sequence, Tuple
+from typing import Dict, FrozenSet, List, Sequence, Tuple
 
-from mindspore_zb.engines.pynative.node_kinds import CUSTOM_CELL, JIT_GRAPH, SAVES_NO_INPUT, SPLITS_BY_EDGE
+from mindspore_zb.engines.pynative.node_kinds import (CUSTOM_CELL, JIT_GRAPH, SAVES_NO_INPUT, SPLITS_BY_EDGE,
+                                                   fits_gradients)
 from mindspore_zb.engines.pynative.saved import saved_outputs
 from mindspore_zb.engines.pynative.snapshot import Snapshot
 from mindspore_zb.split import BackwardGraph, DxPass, Group, SplitPlan, plan_passes, split_backward
@@ -48,6 +49,7 @@ class Plan:
         trims: edges ``(node, index)`` of these that dw does not follow; they are cut after dx.
         below: nodes that stay alive as long as a kept node does; all their edges are cut after dx.
         needs_grad_inside: nodes whose backward itself records gradients.
+        fitted: targets of nodes that make each gradient fit its target; what catches it there must look like it.
     """
 
     graph: BackwardGraph
@@ -60,6 +62,7 @@ class Plan:
     trims: Tuple[Tuple[int, int], ...]
     below: Tuple[int, ...]
     needs_grad_inside: Tuple[int, ...]
+    fitted: FrozenSet[Tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -115,15 +118,19 @@ def make_plan(snapshot: Snapshot, circumstances: Circumstances) -> Plan:
     eager = tuple(node for node in boundaries if node in hooked or names[node] not in SPLITS_BY_EDGE)
     kept = tuple(sorted(set(boundaries) - set(eager), key=graph.rank.__getitem__))
     below = _nodes_below(graph, split, kept)
-    # An edge of a compiled node cannot be caught (see JIT_GRAPH), and passes would have to.
-    one_pass = not circumstances.free_early or any(names[node] == JIT_GRAPH for node in split.closure)
+    # An edge of a compiled node cannot be caught (see JIT_GRAPH), and passes would have to. The hook of an input would run
+    # in each pass that reaches the input.
+    one_pass = (not circumstances.free_early or any(names[node] == JIT_GRAPH for node in split.closure)
+                or not hooked.isdisjoint(leaf for leaf in graph.inputs if leaf is not None))
     freed = [] if one_pass else [node for node in below if names[node] not in SAVES_NO_INPUT]
     return Plan(
         graph=graph, split=split, names=names, eager=eager,
         passes=plan_passes(graph, split, freed, eager),
         groups=(*(GroupPlan(group, ready=True) for group in ready), *_group_plans(whole, split, names, eager)),
         kept=kept, trims=_trims(graph, split, kept), below=tuple(below),
-        needs_grad_inside=tuple(node for node, name in enumerate(names) if name == CUSTOM_CELL))
+        needs_grad_inside=tuple(node for node, name in enumerate(names) if name == CUSTOM_CELL),
+        fitted=frozenset(edge for node, name in enumerate(names) if fits_gradients(name)
+                         for edge in graph.edges[node] if edge is not None))
 
 
 def _with_ready_weights(graph: BackwardGraph, ready: Sequence[Group]) -> Tuple[BackwardGraph, SplitPlan]:

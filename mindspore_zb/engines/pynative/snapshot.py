@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mindspore_zb.engines.pynative.native import LEAF_SEQUENCE, is_python_node, node_id, redirect_edge
-from mindspore_zb.engines.pynative.node_kinds import JIT_GRAPH
+from mindspore_zb.engines.pynative.node_kinds import FUNCTION_PREFIX, JIT_GRAPH
 from mindspore_zb.split import BackwardGraph
 
 _NO_EDGE, _END_OF_NODE = -1, -2
@@ -134,7 +134,7 @@ def _names(nodes: Sequence[Any], flat: array) -> List[str]:
         elif JIT_GRAPH in name:
             name = JIT_GRAPH
         elif is_python_node(node):
-            name = "_Function " + name  # a user's class may be called like an operation
+            name = FUNCTION_PREFIX + name
         names.append(name)
     return names
 
