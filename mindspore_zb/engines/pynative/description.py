@@ -4,7 +4,7 @@ from typing import Dict, Mapping, Optional, Tuple
 
 from mindspore_zb.engines.base import Description, GroupDescription, NodeDescription, Shape
 from mindspore_zb.engines.pynative.dw import GroupState
-from mindspore_zb.engines.pynative.native import output_shape
+from mindspore_zb.engines.pynative.native import output_meta
 from mindspore_zb.engines.pynative.planner import GroupPlan, Plan
 from mindspore_zb.engines.pynative.snapshot import Snapshot
 
@@ -42,7 +42,7 @@ def _shapes(snapshot: Optional[Snapshot], node: int) -> Tuple[Optional[Shape], .
         return ()
     shapes = []
     while True:
-        found = output_shape(snapshot.nodes[node], len(shapes))
+        found = output_meta(snapshot.nodes[node], len(shapes))
         if found is None:
             return tuple(shapes)
         shapes.append(found[0])

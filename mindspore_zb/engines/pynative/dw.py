@@ -4,7 +4,7 @@ import abc
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from mindspore_zb.engines.pynative.dx import Caught
-from mindspore_zb.engines.pynative.native import output_shape, run_backward, shape_bytes
+from mindspore_zb.engines.pynative.native import meta_bytes, output_meta, run_backward
 from mindspore_zb.engines.pynative.planner import GroupPlan
 
 AT_ONCE = 16
@@ -64,7 +64,7 @@ class WaitingState(GroupState):
                     self.edges.append((nodes[node], slot))
                     self.grads.append(grad)
         self._saved = plan.saved
-        self._shapes = [output_shape(nodes[node], slot) for node, slot in plan.saved]  # the nodes will be gone
+        self._shapes = [output_meta(nodes[node], slot) for node, slot in plan.saved]  # the nodes will be gone
         for target in plan.targets:
             for grad in caught.pop(target, ()):
                 self.edges.append((nodes[target[0]], target[1]))
@@ -74,7 +74,7 @@ class WaitingState(GroupState):
         return self.grads
 
     def activations(self) -> Dict[Tuple[int, int], int]:
-        return dict(zip(self._saved, map(shape_bytes, self._shapes))) if self.edges else {}
+        return dict(zip(self._saved, map(meta_bytes, self._shapes))) if self.edges else {}
 
 
 def run_dw(states: Sequence[GroupState], weights: Sequence[Any],

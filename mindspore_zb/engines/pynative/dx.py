@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import mindspore as ms
 
-from mindspore_zb.engines.pynative.native import Look, allowing_grad_inside, new_leaf, redirect_edge, run_backward
+from mindspore_zb.engines.pynative.native import Meta, allowing_grad_inside, new_leaf, redirect_edge, run_backward
 from mindspore_zb.engines.pynative.planner import Plan
 from mindspore_zb.split import DxPass
 
@@ -16,7 +16,7 @@ Caught = Dict[Tuple[int, int], Grads]
 
 
 def run_dx(nodes: Sequence[Any], plan: Plan, caught: Caught, inputs: Dict[int, Any],
-           looks: Dict[Tuple[int, int], Look], grad_inside: bool) -> Dict[int, tuple]:
+           metas: Dict[Tuple[int, int], Meta], grad_inside: bool) -> Dict[int, tuple]:
     """Run all passes.
 
     Args:
@@ -25,7 +25,7 @@ def run_dx(nodes: Sequence[Any], plan: Plan, caught: Caught, inputs: Dict[int, A
         caught: the gradients of the outputs, by target. What is left in it afterwards are the gradients of these
             leaves, under ``(leaf, 0)``, and what dw starts from besides the captured gradients.
         inputs: the tensor of each leaf whose gradient dx computes.
-        looks: dtype and shape of what is meant for each of the plan's fitted targets.
+        metas: shape and dtype of what is meant for each of the plan's fitted targets.
         grad_inside: whether every pass must allow gradients to be recorded while it runs.
 
     Returns:
@@ -39,7 +39,7 @@ def run_dx(nodes: Sequence[Any], plan: Plan, caught: Caught, inputs: Dict[int, A
     try:
         with allowing_grad_inside([nodes[node] for node in inside]):
             for dx_pass in plan.passes:
-                _run_pass(nodes, dx_pass, caught, inputs, looks,
+                _run_pass(nodes, dx_pass, caught, inputs, metas,
                           keep_graph=bool(plan.kept) and not dx_pass.frees)
     finally:
         for handle in handles:
@@ -53,7 +53,7 @@ def _keep(captured: Dict[int, tuple], node: int, grads: tuple) -> None:
 
 
 def _run_pass(nodes: Sequence[Any], dx_pass: DxPass, caught: Caught, inputs: Dict[int, Any],
-              looks: Dict[Tuple[int, int], Look], keep_graph: bool) -> None:
+              metas: Dict[Tuple[int, int], Meta], keep_graph: bool) -> None:
     edges: List[Tuple[Any, int]] = []
     grads: Grads = []
 
@@ -72,8 +72,8 @@ def _run_pass(nodes: Sequence[Any], dx_pass: DxPass, caught: Caught, inputs: Dic
         waiting = caught.get(target)
         if target[0] in inputs:
             leaf, node = inputs[target[0]], nodes[target[0]]
-        elif target in looks:
-            leaf, node = catchers[target] = new_leaf(*looks[target])
+        elif target in metas:
+            leaf, node = catchers[target] = new_leaf(metas[target][1], metas[target][0])
         else:
             leaf, node = catchers[target] = _catching_leaf(place, waiting)
         start(node, 0, waiting)  # earlier passes' part first: the order of additions stays that of one run

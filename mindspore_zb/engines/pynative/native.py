@@ -22,8 +22,8 @@ except ImportError:
         raise UnsupportedVersionError(
             f"mindspore {ms.__version__} has no gradient edges ({error.name}): install mindspore 2.9 or 2.10") from error
 
-Look = Tuple[Any, Tuple[int, ...]]
-"""Dtype and shape of a tensor."""
+Meta = Tuple[Tuple[int, ...], Any]
+"""Shape and dtype of a tensor."""
 
 LEAF_SEQUENCE = 2 ** 64 - 1
 """The sequence number MindSpore gives to leaf nodes."""
@@ -110,18 +110,19 @@ def redirect_edge(node: Any, index: int, target: Optional[Any]) -> None:
     node._set_next_edge(index, None if target is None else (target, 0))
 
 
-def output_look(node: Any, slot: int) -> Optional[Look]:
-    """Look of one output of the operation behind ``node``; None where MindSpore does not tell."""
+def output_meta(node: Any, slot: int) -> Optional[Meta]:
+    """Shape and dtype of one output of the operation behind ``node``; None where MindSpore does not tell."""
     metas = getattr(node, "_input_metadata", ())
-    return (metas[slot].dtype, tuple(metas[slot].shape)) if slot < len(metas) else None
+    return (tuple(metas[slot].shape), metas[slot].dtype) if slot < len(metas) else None
 
 
-def shape_bytes(output: Optional[Tuple[Tuple[int, ...], Any]]) -> int:
-    """The bytes of an output as told by :func:`output_shape`; 0 for None."""
-    if output is None:
+def meta_bytes(meta: Optional[Meta]) -> int:
+    """The bytes of a tensor of this shape and dtype; 0 for None."""
+    if meta is None:
         return 0
-    bits = "".join(filter(str.isdigit, str(output[1])))  # "Float32", "BFloat16", "Bool"
-    return math.prod(output[0]) * int(bits or 8) // 8
+    shape, dtype = meta
+    bits = "".join(filter(str.isdigit, str(dtype)))  # "Float32", "BFloat16", "Bool"
+    return math.prod(shape) * int(bits or 8) // 8
 
 
 def sync() -> None:

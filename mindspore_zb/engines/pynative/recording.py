@@ -7,8 +7,8 @@ from mindspore_zb.engines.base import BoundaryInfo, Description, GroupInfo, Reco
 from mindspore_zb.engines.pynative.description import describe_plan
 from mindspore_zb.engines.pynative.dw import GroupState, ReadyState, WaitingState, run_dw
 from mindspore_zb.engines.pynative.dx import Caught, leaf_grad, run_dx
-from mindspore_zb.engines.pynative.native import (Look, allowing_grad_inside, detached, grad_edge, grad_recording,
-                                                  leaf_id, node_id, output_look, redirect_edge, run_backward)
+from mindspore_zb.engines.pynative.native import (Meta, allowing_grad_inside, detached, grad_edge, grad_recording,
+                                                  leaf_id, node_id, output_meta, redirect_edge, run_backward)
 from mindspore_zb.engines.pynative.node_kinds import CUSTOM_CELL
 from mindspore_zb.engines.pynative.observe import (HAS_SESSIONS, Observation, end_recompute_session, observe_forward,
                                                    recompute_session, reentrant_arguments)
@@ -77,7 +77,7 @@ class PynativeRecording(Recording):
         leaves.update((snapshot.weights[position], self._weights[position])
                       for entry in plan.groups if entry.ready for position in entry.group.weights)
         with reentrant_arguments(self._observation.reentrant), recompute_session(self._session, keep=True):
-            captured = run_dx(snapshot.nodes, plan, caught, leaves, self._fitted_looks(),
+            captured = run_dx(snapshot.nodes, plan, caught, leaves, self._fitted_metas(),
                               self._recomputes_each_run)
         grads = {leaf: leaf_grad(snapshot.nodes[leaf], tensor, caught.pop((leaf, 0), ()))
                  for leaf, tensor in leaves.items()}
@@ -92,11 +92,11 @@ class PynativeRecording(Recording):
             self.release()
         return input_grads
 
-    def _fitted_looks(self) -> Dict[Tuple[int, int], Look]:
+    def _fitted_metas(self) -> Dict[Tuple[int, int], Meta]:
         """How the gradients of the plan's fitted targets look."""
         nodes = self._snapshot.nodes
-        looks = {target: output_look(nodes[target[0]], target[1]) for target in self._plan.fitted}
-        return {target: look for target, look in looks.items() if look is not None}
+        metas = {target: output_meta(nodes[target[0]], target[1]) for target in self._plan.fitted}
+        return {target: meta for target, meta in metas.items() if meta is not None}
 
     @staticmethod
     def _cut_after_dx(plan: Plan, snapshot: Snapshot) -> None:
