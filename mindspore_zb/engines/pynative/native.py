@@ -102,7 +102,12 @@ def node_id(node: Any) -> int:
 
 def is_python_node(node: Any) -> bool:
     """Whether the node runs a user's ``_Function``: such a node is the user's own object."""
-    return type(node) is not type(_RECORDING_LEAF[1])
+    return is_python_node_type(type(node))
+
+
+def is_python_node_type(kind: type) -> bool:
+    """The same of the type of a node."""
+    return kind is not type(_RECORDING_LEAF[1])
 
 
 def redirect_edge(node: Any, index: int, target: Optional[Any]) -> None:

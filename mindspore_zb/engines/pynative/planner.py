@@ -8,7 +8,7 @@ from typing import Dict, FrozenSet, List, Sequence, Tuple
 from mindspore_zb.engines.pynative.node_kinds import (CUSTOM_CELL, JIT_GRAPH, SAVES_NO_INPUT, SPLITS_BY_EDGE,
                                                    fits_gradients)
 from mindspore_zb.engines.pynative.saved import saved_outputs
-from mindspore_zb.engines.pynative.snapshot import Snapshot
+from mindspore_zb.engines.pynative.snapshot import Snapshot, collector_paused
 from mindspore_zb.split import BackwardGraph, DxPass, Group, SplitPlan, plan_passes, split_backward
 
 CACHED_PLANS = 64
@@ -88,7 +88,8 @@ def plan_for(snapshot: Snapshot, circumstances: Circumstances) -> Plan:
         if plan is not None:
             _PLANS.move_to_end(key)
             return plan
-    plan = make_plan(snapshot, circumstances)
+    with collector_paused():
+        plan = make_plan(snapshot, circumstances)
     with _LOCK:
         _PLANS[key] = plan
         while len(_PLANS) > CACHED_PLANS:
@@ -120,7 +121,9 @@ def make_plan(snapshot: Snapshot, circumstances: Circumstances) -> Plan:
     below = _nodes_below(graph, split, kept)
     # An edge of a compiled node cannot be caught (see JIT_GRAPH), and passes would have to. The hook of an input would run
     # in each pass that reaches the input.
-    one_pass = (not circumstances.free_early or any(names[node] == JIT_GRAPH for node in split.closure)
+    kinds = frozenset(names)  # most kinds do not occur, and few scans of all nodes are needed
+    one_pass = (not circumstances.free_early
+                or (JIT_GRAPH in kinds and any(names[node] == JIT_GRAPH for node in split.closure))
                 or not hooked.isdisjoint(leaf for leaf in graph.inputs if leaf is not None))
     freed = [] if one_pass else [node for node in below if names[node] not in SAVES_NO_INPUT]
     return Plan(
@@ -128,9 +131,13 @@ def make_plan(snapshot: Snapshot, circumstances: Circumstances) -> Plan:
         passes=plan_passes(graph, split, freed, eager),
         groups=(*(GroupPlan(group, ready=True) for group in ready), *_group_plans(whole, split, names, eager)),
         kept=kept, trims=_trims(graph, split, kept), below=tuple(below),
-        needs_grad_inside=tuple(node for node, name in enumerate(names) if name == CUSTOM_CELL),
-        fitted=frozenset(edge for node, name in enumerate(names) if fits_gradients(name)
+        needs_grad_inside=_nodes_of(names, kinds & {CUSTOM_CELL}),
+        fitted=frozenset(edge for node in _nodes_of(names, frozenset(filter(fits_gradients, kinds)))
                          for edge in graph.edges[node] if edge is not None))
+
+
+def _nodes_of(names: Sequence[str], kinds: FrozenSet[str]) -> Tuple[int, ...]:
+    return tuple(node for node, name in enumerate(names) if name in kinds) if kinds else ()
 
 
 def _with_ready_weights(graph: BackwardGraph, ready: Sequence[Group]) -> Tuple[BackwardGraph, SplitPlan]:

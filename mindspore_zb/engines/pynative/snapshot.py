@@ -10,11 +10,12 @@ from array import array
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from mindspore_zb.engines.pynative.native import LEAF_SEQUENCE, is_python_node, node_id, redirect_edge
+from mindspore_zb.engines.pynative.native import is_python_node_type, node_id, redirect_edge
 from mindspore_zb.engines.pynative.node_kinds import FUNCTION_PREFIX, JIT_GRAPH
 from mindspore_zb.split import BackwardGraph
 
 _NO_EDGE, _END_OF_NODE = -1, -2
+_LEAF = ""  # leaves are known by their role, and are named after tensors
 
 
 @dataclass(frozen=True)
@@ -51,18 +52,19 @@ class Snapshot:
         row: List[Optional[Tuple[int, int]]] = []
         values = iter(self.flat)
         for value in values:
-            if value == _END_OF_NODE:
+            if value >= 0:
+                row.append((value, next(values)))
+            elif value == _NO_EDGE:
+                row.append(None)
+            else:
                 edges.append(row)
                 row = []
-            else:
-                row.append(None if value == _NO_EDGE else (value, next(values)))
         return BackwardGraph(edges, [root for root in self.roots if root is not None], self.inputs, self.weights,
                              self._rank())
 
     def _rank(self) -> List[int]:
         """MindSpore runs the youngest ready node first; leaves come last."""
-        sequences = (node._sequence_nr() for node in self.nodes)
-        return [1 if sequence == LEAF_SEQUENCE else -sequence for sequence in sequences]
+        return [-node._sequence_nr() if name else 1 for node, name in zip(self.nodes, self.names)]
 
 
 def take_snapshot(roots: Sequence[Optional[Tuple[Any, int]]], inputs: Sequence[Optional[int]],
@@ -85,9 +87,8 @@ def take_snapshot(roots: Sequence[Optional[Tuple[Any, int]]], inputs: Sequence[O
         if place == len(nodes):
             nodes.append(root[0])
         places.append((place, root[1]))
-    with _collector_paused():
-        flat, foreign = _walk(nodes, index, since)
-        names = _names(nodes, flat)
+    with collector_paused():
+        flat, names, foreign = _walk(nodes, index, since)
     return Snapshot(nodes, flat, names, tuple(places), tuple(map(index.get, inputs)), tuple(map(index.get, weights)),
                     foreign)
 
@@ -100,13 +101,19 @@ def cut_foreign_edges(snapshot: Snapshot, since: int) -> None:
                 redirect_edge(node, place, None)
 
 
-def _walk(nodes: List[Any], index: Dict[int, int], since: int) -> Tuple[array, Tuple[Any, ...]]:
-    """Append to ``nodes`` and ``index`` all that can be reached; a plain loop, for graphs of ten thousands of nodes."""
+def _walk(nodes: List[Any], index: Dict[int, int], since: int) -> Tuple[array, List[str], Tuple[Any, ...]]:
+    """Append to ``nodes`` and ``index`` all that can be reached; returns the fields ``flat``, ``names``, ``foreign``.
+
+    One plain loop with few calls: graphs have ten thousands of nodes, and this runs for every micro-batch.
+    """
     flat: List[int] = []
     append = flat.append
+    names: List[str] = []
     foreign = []
     for node in nodes:  # grows while it is read
-        for child, slot in node.next_functions:
+        edges = node.next_functions
+        names.append(node.name() if edges else _LEAF)
+        for child, slot in edges:
             if child is None:
                 append(_NO_EDGE)
                 continue
@@ -122,26 +129,22 @@ def _walk(nodes: List[Any], index: Dict[int, int], since: int) -> Tuple[array, T
             append(place)
             append(slot)
         append(_END_OF_NODE)
-    return array("q", flat), tuple(foreign)
+    _rename(names, nodes)
+    return array("q", flat), names, tuple(foreign)
 
 
-def _names(nodes: Sequence[Any], flat: array) -> List[str]:
-    names = []
-    for node in nodes:
-        name = node.name()
-        if node._sequence_nr() == LEAF_SEQUENCE:
-            name = ""  # leaves are known by their role, and are named after tensors
-        elif JIT_GRAPH in name:
-            name = JIT_GRAPH
-        elif is_python_node(node):
-            name = FUNCTION_PREFIX + name
-        names.append(name)
-    return names
+def _rename(names: List[str], nodes: Sequence[Any]) -> None:
+    """Give all ``@jit`` graphs one name, and mark users' classes, which may be called like an operation."""
+    if any(JIT_GRAPH in name for name in set(names)):
+        names[:] = [JIT_GRAPH if JIT_GRAPH in name else name for name in names]
+    if any(map(is_python_node_type, set(map(type, nodes)))):
+        names[:] = [FUNCTION_PREFIX + name if is_python_node_type(type(node)) else name
+                    for name, node in zip(names, nodes)]
 
 
 @contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    """A walk makes many short-lived tuples and no cycles; a full collection in between costs more than the walk."""
+def collector_paused() -> Iterator[None]:
+    """Walking and planning make many tuples and no cycles; one full collection in between costs more than all of it."""
     enabled = gc.isenabled()
     gc.disable()
     try:
