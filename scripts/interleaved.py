@@ -5,11 +5,13 @@ import statistics
 import time
 from typing import Callable, Dict, List
 
+from one_core import waiting_gently
+
 from mindspore_zb.engines.pynative.native import sync
 
 
 def times_of(ways: Dict[str, Callable[[], Dict[str, float]]], rounds: int, warmup: int = 2) -> Dict[str, List[float]]:
-    """Run all ways in turn, ``rounds`` times. Each returns named seconds; the result has a list for each name.
+    """Run all ways in turn, ``rounds`` times. Each returns named seconds; ``"way name"`` has their list.
 
     The order turns round in every other round, and the collector runs between the ways, not within them.
     """
@@ -25,7 +27,7 @@ def times_of(ways: Dict[str, Callable[[], Dict[str, float]]], rounds: int, warmu
                 gc.enable()
             if number >= warmup:
                 for key, seconds in found.items():
-                    results.setdefault(key, []).append(seconds)
+                    results.setdefault(f"{name} {key}", []).append(seconds)
     return results
 
 
@@ -33,12 +35,14 @@ class Stopwatch:
     """Seconds since the last reading, each read after everything issued has run."""
 
     def __init__(self) -> None:
-        sync()
+        with waiting_gently():
+            sync()
         self._start = time.perf_counter()
 
     def read(self) -> float:
         """Seconds since the start or the last reading; starts again."""
-        sync()
+        with waiting_gently():
+            sync()
         now = time.perf_counter()
         seconds, self._start = now - self._start, now
         return seconds
