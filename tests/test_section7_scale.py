@@ -9,19 +9,10 @@ import pytest
 from mindspore import Tensor, nn, ops
 
 from mindspore_zb import forward_and_gradfn
+from mindspore_zb.engines.pynative.planner import clear_plans
 
 from .helpers import (as_numpy, assert_grads_close, assert_same_bits, dw_by_groups, reference, split, split_by_groups,
                       tensor, weight)
-
-
-def best_time(run, times=3):
-    """The shortest of several runs, in seconds."""
-    found = []
-    for _ in range(times):
-        start = time.perf_counter()
-        run()
-        found.append(time.perf_counter() - start)
-    return min(found)
 
 
 class TestLargeGraphs:
@@ -66,8 +57,7 @@ class TestLargeGraphs:
         assert_grads_close((grad_fn.compute_input_grad(), grad_fn.compute_weight_grad()), expected)
         assert_grads_close(split_by_groups(fn, [tensor(3, 2)], order), expected)
 
-    @pytest.mark.parametrize("order", ["given", "reversed", 1])
-    def test_500_groups(self, order):
+    def test_500_groups(self):
         weights = [weight(2, seed=seed) for seed in range(500)]
 
         def fn(x):
@@ -77,14 +67,16 @@ class TestLargeGraphs:
 
         shuffled = random.Random(1).sample(weights, 500)
         expected = reference(fn, [tensor(3, 2)], shuffled)
-        _, grad_fn = forward_and_gradfn(fn, tensor(3, 2), weights=shuffled)
-        assert len(grad_fn.weight_groups) == 500
-        assert_grads_close((grad_fn.compute_input_grad(), dw_by_groups(grad_fn, order)), expected)
+        for order in ("given", "reversed", 1):
+            _, grad_fn = forward_and_gradfn(fn, tensor(3, 2), weights=shuffled)
+            assert len(grad_fn.weight_groups) == 500
+            assert_grads_close((grad_fn.compute_input_grad(), dw_by_groups(grad_fn, order)), expected)
         assert_grads_close(split(fn, [tensor(3, 2)], shuffled), expected)
 
     @pytest.mark.slow
     def test_time_is_linear_in_the_graph(self):
         def seconds(count):
+            """CPU time of this thread for plan, dx and dw of ``count`` groups; the forward is MindSpore's own."""
             weights = [weight(2, seed=seed) for seed in range(count)]
 
             def fn(x):
@@ -92,10 +84,18 @@ class TestLargeGraphs:
                     x = ops.tanh(x * one) + x
                 return x
 
-            return best_time(lambda: split(fn, [tensor(3, 2)], weights))
+            found = []
+            for _ in range(3):
+                clear_plans()
+                _, grad_fn = forward_and_gradfn(fn, tensor(3, 2), weights=weights)
+                start = time.thread_time()
+                grad_fn.compute_input_grad()
+                grad_fn.compute_weight_grad()
+                found.append(time.thread_time() - start)
+            return min(found)
 
         seconds(50)
-        assert seconds(800) < 4 * 3 * seconds(200)  # quadratic would be 16 times
+        assert seconds(800) < 2 * 4 * seconds(200)  # quadratic would be 16 times
 
     def test_one_weight_used_500_times(self):
         w = weight(2)
@@ -124,7 +124,7 @@ class Block(nn.Cell):
 class TestMicroBatches:
     """Many graphs alive at once, finished in any order, add up to that of the whole batch."""
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def net(self):
         return nn.SequentialCell(Block(), Block())
 
@@ -248,21 +248,18 @@ def test_values_of_a_net_against_differences():
     """The reference itself against numbers: central differences in double precision."""
     w, x = weight(3, 3, dtype=np.float64), tensor(2, 3, dtype=np.float64)
 
-    def fn(a):
-        return ops.tanh(a @ w) @ w
+    def total(inputs, weights):
+        return float((np.tanh(inputs @ weights) @ weights).sum())
 
-    dx, dw = reference(fn, [x], [w])
-    for grad, owner in ((dx, x), (dw[0], w)):
-        values = owner.asnumpy().copy()
+    def differences(function, values):
         found = np.zeros_like(values)
         for place in np.ndindex(values.shape):
-            ends = []
-            for step in (1e-6, -1e-6):
-                changed = values.copy()
-                changed[place] += step
-                owner.set_data(Tensor(changed)) if owner is w else None
-                ends.append(float(fn(x if owner is w else Tensor(changed)).sum()))
-            found[place] = (ends[0] - ends[1]) / 2e-6
-        if owner is w:
-            w.set_data(Tensor(values))
-        assert np.abs(found - as_numpy(grad)).max() < 1e-8
+            step = np.zeros_like(values)
+            step[place] = 1e-6
+            found[place] = (function(values + step) - function(values - step)) / 2e-6
+        return Tensor(found)
+
+    dx, dw = reference(lambda a: ops.tanh(a @ w) @ w, [x], [w])
+    inputs, weights = as_numpy(x), as_numpy(w)
+    assert np.abs(as_numpy(dx - differences(lambda values: total(values, weights), inputs))).max() < 1e-8
+    assert np.abs(as_numpy(dw[0] - differences(lambda values: total(inputs, values), weights))).max() < 1e-8
