@@ -119,8 +119,8 @@ def make_plan(snapshot: Snapshot, circumstances: Circumstances) -> Plan:
     eager = tuple(node for node in boundaries if node in hooked or names[node] not in SPLITS_BY_EDGE)
     kept = tuple(sorted(set(boundaries) - set(eager), key=graph.rank.__getitem__))
     below = _nodes_below(graph, split, kept)
-    # An edge of a compiled node cannot be caught (see JIT_GRAPH), and passes would have to. The hook of an input would run
-    # in each pass that reaches the input.
+    # An edge of a compiled node cannot be caught (see JIT_GRAPH), and passes would have to. The hook of an input would
+    # run in each pass that reaches the input.
     kinds = frozenset(names)  # most kinds do not occur, and few scans of all nodes are needed
     one_pass = (not circumstances.free_early
                 or (JIT_GRAPH in kinds and any(names[node] == JIT_GRAPH for node in split.closure))
