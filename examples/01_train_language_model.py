@@ -30,8 +30,7 @@ from mindspore import nn
 from terminal import progress
 
 from mindspore_zb import forward_and_gradfn
-from mindspore_zb.engines.pynative.native import sync
-from mindspore_zb.memory import SavedTensorLedger
+from mindspore_zb.memory import SavedTensorLedger, synchronize
 
 MICRO_BATCHES, BATCH, LENGTH, HEADS = 2, 8, 64, 4
 LEARNING_RATE = 2e-3
@@ -45,12 +44,12 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.seconds: Dict[str, float] = {}
-        sync()
+        synchronize()
         self._last = time.perf_counter()
 
     def lap(self, name: str) -> None:
         """Add the time since the start or the last lap to ``name``."""
-        sync()
+        synchronize()
         now = time.perf_counter()
         self.seconds[name] = self.seconds.get(name, 0.0) + now - self._last
         self._last = now

@@ -185,6 +185,13 @@ class GradFunction:
                              "backward")
         return self._recording.describe(), self._request
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that wait for dw, each storage once; see :attr:`WeightGroup.nbytes`. 0 before dx and after dw."""
+        if self._state is not State.SPLIT:
+            return 0
+        return self._recording.held_bytes([group.native for group in self._groups if group.native is not None])
+
     def release(self) -> None:
         """Let go of the graph and all it holds, at once. Calling it again does nothing."""
         if self._recording is not None:
@@ -295,7 +302,7 @@ class WeightGroup:
 
         Each storage counts once in a group. What several groups share (the gradient that a bias and its matmul
         receive, the input of q, k and v) counts in each of them, as the last of them frees it; so the sum over groups
-        is an upper bound, and :func:`~mindspore_zb.explain` tells the total with each storage once.
+        is an upper bound; :attr:`GradFunction.nbytes` is the total.
 
         Gradients are measured. Activations are computed from the shapes in the graph and from what is known of the
         operations, weights left out; masks, indices and constants, and what compiled, custom and recomputed pieces
@@ -304,7 +311,7 @@ class WeightGroup:
         owner = self._grad_function
         if owner._state is not State.SPLIT or self.done or self._group.native is None:
             return 0
-        return owner._recording.held_bytes(self._group.native)
+        return owner._recording.held_bytes([self._group.native])
 
     @property
     def done(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Callable, Dict, List
 
 from one_core import waiting_gently
 
-from mindspore_zb.engines.pynative.native import sync
+from mindspore_zb.memory import synchronize
 
 
 def times_of(ways: Dict[str, Callable[[], Dict[str, float]]], rounds: int, warmup: int = 2) -> Dict[str, List[float]]:
@@ -36,13 +36,13 @@ class Stopwatch:
 
     def __init__(self) -> None:
         with waiting_gently():
-            sync()
+            synchronize()
         self._start = time.perf_counter()
 
     def read(self) -> float:
         """Seconds since the start or the last reading; starts again."""
         with waiting_gently():
-            sync()
+            synchronize()
         now = time.perf_counter()
         seconds, self._start = now - self._start, now
         return seconds

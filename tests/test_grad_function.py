@@ -501,3 +501,16 @@ class TestAux:
         _, grad_fn = forward_and_gradfn(lambda x: (x * w, x), tensor(3, 4), weights=[w], has_aux=True)
         with pytest.raises(ValueError, match="sens"):
             grad_fn.compute_input_grad((tensor(3, 4), tensor(3, 4)))
+
+
+def test_bytes_of_all_groups_count_a_shared_storage_once():
+    """The bias and the matrix of a layer receive one gradient, in one storage."""
+    dense = nn.Dense(8, 8)
+    _, grad_fn = forward_and_gradfn(dense, tensor(16, 8), weights=dense.trainable_params())
+    assert grad_fn.nbytes == 0
+    grad_fn.compute_input_grad(tensor(16, 8))
+    one_activation = 16 * 8 * 4
+    assert sorted(group.nbytes for group in grad_fn.weight_groups) == [one_activation, 2 * one_activation]
+    assert grad_fn.nbytes == 2 * one_activation
+    grad_fn.compute_weight_grad()
+    assert grad_fn.nbytes == 0

@@ -111,8 +111,8 @@ class Recording(abc.ABC):
         """The unsplit backward: gradients of the inputs and of the weights."""
 
     @abc.abstractmethod
-    def held_bytes(self, group: int) -> int:
-        """Bytes that wait for dw of this group: captured gradients and saved activations, each storage once."""
+    def held_bytes(self, groups: Sequence[int]) -> int:
+        """Bytes that wait for dw of these groups: captured gradients and saved activations, each storage once."""
 
     @abc.abstractmethod
     def describe(self) -> Description:

@@ -1,5 +1,6 @@
 """What holds memory, from when to when."""
 
+from mindspore_zb.engines.pynative.native import sync as synchronize
 from mindspore_zb.memory.ledger import SavedTensorLedger
 
-__all__ = ["SavedTensorLedger"]
+__all__ = ["SavedTensorLedger", "synchronize"]

@@ -1,9 +1,9 @@
 """A plan, and what is known of it in one forward, as an engine-independent :class:`Description`."""
 
-from typing import Dict, Mapping, Optional, Tuple
+from typing import Mapping, Optional, Tuple
 
 from mindspore_zb.engines.base import Description, GroupDescription, NodeDescription, Shape
-from mindspore_zb.engines.pynative.dw import GroupState
+from mindspore_zb.engines.pynative.dw import GroupState, held_bytes
 from mindspore_zb.engines.pynative.native import output_meta
 from mindspore_zb.engines.pynative.planner import GroupPlan, Plan
 from mindspore_zb.engines.pynative.snapshot import Snapshot
@@ -24,7 +24,7 @@ def describe_plan(plan: Plan, snapshot: Optional[Snapshot], states: Mapping[int,
         roots=tuple(plan.graph.roots), inputs=inputs, weights=weights, closure=plan.split.closure, eager=plan.eager,
         passes=len(plan.passes),
         groups=tuple(_describe_group(entry, states.get(number)) for number, entry in enumerate(plan.groups)),
-        held_bytes=_held_bytes(states))
+        held_bytes=held_bytes(states.values()))
 
 
 def _leaves(plan: Plan) -> Tuple[Tuple[Optional[int], ...], Tuple[Optional[int], ...]]:
@@ -55,13 +55,3 @@ def _describe_group(entry: GroupPlan, state: Optional[GroupState]) -> GroupDescr
         nodes=group.nodes, ready=entry.ready,
         captured_bytes=sum(state.captured().values()) if state else 0,
         activation_bytes=sum(state.activations().values()) if state else 0)
-
-
-def _held_bytes(states: Mapping[int, GroupState]) -> int:
-    """What groups share counts once here."""
-    captured: Dict[int, int] = {}
-    activations: Dict[Tuple[int, int], int] = {}
-    for state in states.values():
-        captured.update(state.captured())
-        activations.update(state.activations())
-    return sum(captured.values()) + sum(activations.values())

@@ -1,7 +1,7 @@
 """Run dw: each group from the gradients that dx captured for it."""
 
 import abc
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from mindspore_zb.engines.pynative.dx import Caught
 from mindspore_zb.engines.pynative.native import meta_bytes, output_meta, run_backward
@@ -29,10 +29,6 @@ class GroupState(abc.ABC):
     def activations(self) -> Dict[Tuple[int, int], int]:
         """Bytes of the activations that dw keeps alive, by the output they are; see ``saved.py``."""
         return {}
-
-    def held_bytes(self) -> int:
-        """Bytes of gradients and activations, each storage once."""
-        return sum(self.captured().values()) + sum(self.activations().values())
 
 
 class ReadyState(GroupState):
@@ -75,6 +71,16 @@ class WaitingState(GroupState):
 
     def activations(self) -> Dict[Tuple[int, int], int]:
         return dict(zip(self._saved, map(meta_bytes, self._shapes))) if self.edges else {}
+
+
+def held_bytes(states: Iterable[GroupState]) -> int:
+    """Bytes of the gradients and activations that these groups hold, each storage once."""
+    captured: Dict[int, int] = {}
+    activations: Dict[Tuple[int, int], int] = {}
+    for state in states:
+        captured.update(state.captured())
+        activations.update(state.activations())
+    return sum(captured.values()) + sum(activations.values())
 
 
 def run_dw(states: Sequence[GroupState], weights: Sequence[Any],

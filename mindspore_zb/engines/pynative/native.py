@@ -183,8 +183,8 @@ def _run_backward(*args: Any, **kwargs: Any) -> Any:
 
 
 SERIAL: Any = threading.RLock()
-"""Held by every forward and backward. The grad flag of MindSpore 2.9 is one for the process; in 2.10 it is not, but what
-a forward records beside another thread's forward or backward is lost at times, and the gradients wrong."""
+"""Held by every forward and backward. The grad flag of MindSpore 2.9 is one for the process; in 2.10 it is not, but
+what a forward records beside another thread's forward or backward is lost at times, and the gradients wrong."""
 
 
 _RECORDING_LEAF: Any = None

@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from mindspore_zb.engines.base import BoundaryInfo, Description, GroupInfo, Recording
 from mindspore_zb.engines.pynative.description import describe_plan
-from mindspore_zb.engines.pynative.dw import GroupState, ReadyState, WaitingState, run_dw
+from mindspore_zb.engines.pynative.dw import GroupState, ReadyState, WaitingState, held_bytes, run_dw
 from mindspore_zb.engines.pynative.dx import Caught, leaf_grad, run_dx
 from mindspore_zb.engines.pynative.native import (Meta, allowing_grad_inside, detached, grad_edge, grad_recording,
                                                   leaf_id, node_id, output_meta, redirect_edge, run_backward)
@@ -141,9 +141,8 @@ class PynativeRecording(Recording):
             self.release()
         return input_grads, weight_grads
 
-    def held_bytes(self, group: int) -> int:
-        state = self._states.get(group)
-        return 0 if state is None else state.held_bytes()
+    def held_bytes(self, groups: Sequence[int]) -> int:
+        return held_bytes([self._states[number] for number in groups if number in self._states])
 
     def describe(self) -> Description:
         return describe_plan(self.plan(), self._snapshot, self._states)
