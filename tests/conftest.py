@@ -1,8 +1,12 @@
 """Fixtures of all tests."""
 
 import contextlib
+import os
 
 import pytest
+
+# Threads that spin for work make tiny operations several times slower where tests share their cores with others.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture

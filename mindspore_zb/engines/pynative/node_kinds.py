@@ -35,6 +35,9 @@ SAME_STORAGE = frozenset((
 """Operations whose output is the whole of their input's storage. ``Contiguous`` is not one: where nothing needs to be
 copied it leaves no node. Used to count bytes."""
 
+VIEW = "View"
+"""``Tensor.view``"""
+
 JIT_GRAPH = "bprop_builder"
 """Part of the name of the one node that a ``@jit`` sub-cell becomes; the rest of the name counts up. Such a node
 remembers the nodes its edges led to when it was made, computes only what leads to a leaf asked for, and drops the other

@@ -158,6 +158,8 @@ def _watched_apply(original: Any) -> Any:
 
     The node of a ``_Function`` lives only as long as an output or an edge to it, whoever holds the node, and does not
     tell the shapes of its outputs. The view's node does both better, and so no run needs to start at the former.
+    Bound methods that were taken before (``my_op = MyFunction.apply``) pass this by: see ``_bare_functions`` in
+    ``planner.py``.
     """
     @functools.wraps(original.__func__)
     def apply(cls, *args, **kwargs):
@@ -166,17 +168,20 @@ def _watched_apply(original: Any) -> Any:
             return result
         given = [*args, *kwargs.values()]
         if isinstance(result, (tuple, list)):
-            return type(result)(_behind_view(output, given) for output in result)
-        return _behind_view(result, given)
+            return type(result)(_unless_given(output, given) for output in result)
+        return _unless_given(result, given)
 
     return classmethod(apply)
 
 
-def _behind_view(output: Any, given: Sequence[Any]) -> Any:
-    """A view of an output that has a history; a changed input, returned, stays itself."""
-    if not isinstance(output, Tensor) or any(output is value for value in given):
-        return output
-    edge = grad_edge(output)
+def _unless_given(output: Any, given: Sequence[Any]) -> Any:
+    """The output behind a view; a changed argument that is returned stays itself."""
+    return output if any(output is value for value in given) else behind_view(output)
+
+
+def behind_view(output: Any) -> Any:
+    """A view of what a ``_Function`` gave; anything else as it is."""
+    edge = grad_edge(output) if isinstance(output, Tensor) else None
     return output.view(output.shape) if edge is not None and is_python_node(edge[0]) else output
 
 

@@ -5,8 +5,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Dict, FrozenSet, List, Sequence, Tuple
 
-from mindspore_zb.engines.pynative.node_kinds import (CUSTOM_CELL, JIT_GRAPH, SAVES_NO_INPUT, SPLITS_BY_EDGE,
-                                                   fits_gradients)
+from mindspore_zb.engines.pynative.node_kinds import (CUSTOM_CELL, FUNCTION_PREFIX, JIT_GRAPH, SAVES_NO_INPUT,
+                                                       SPLITS_BY_EDGE, VIEW, fits_gradients)
 from mindspore_zb.engines.pynative.saved import saved_outputs
 from mindspore_zb.engines.pynative.snapshot import Snapshot, collector_paused
 from mindspore_zb.split import BackwardGraph, DxPass, Group, SplitPlan, plan_passes, split_backward
@@ -111,18 +111,29 @@ def make_plan(snapshot: Snapshot, circumstances: Circumstances) -> Plan:
     """Split the graph and decide what dx computes for dw, and which nodes are freed early."""
     whole, names = snapshot.graph(), tuple(snapshot.names)
     first = split_backward(whole)
-    ready = [group for group in first.groups
-             if circumstances.all_ready or any(names[boundary.node] == JIT_GRAPH for boundary in group.boundaries)]
+    kinds = frozenset(names)  # most kinds do not occur, and few scans of all nodes are needed
+    hooked = frozenset(circumstances.hooked)
+    bare = _bare_functions(whole, names) if any(name.startswith(FUNCTION_PREFIX) for name in kinds) else frozenset()
+
+    def is_eager(node: int) -> bool:
+        return node in hooked or names[node] not in SPLITS_BY_EDGE
+
+    def is_ready(group: Group) -> bool:
+        return circumstances.all_ready or any(
+            names[boundary.node] == JIT_GRAPH or (is_eager(boundary.node) and not bare.isdisjoint(
+                whole.edges[boundary.node][index][0] for index in boundary.weight_edges))
+            for boundary in group.boundaries)
+
+    ready = [group for group in first.groups if is_ready(group)]
     graph, split = (_with_ready_weights(whole, ready) if ready else (whole, first))
     boundaries = [boundary.node for group in split.groups for boundary in group.boundaries]
-    hooked = frozenset(circumstances.hooked)
-    eager = tuple(node for node in boundaries if node in hooked or names[node] not in SPLITS_BY_EDGE)
+    eager = tuple(filter(is_eager, boundaries))
     kept = tuple(sorted(set(boundaries) - set(eager), key=graph.rank.__getitem__))
     below = _nodes_below(graph, split, kept)
-    # An edge of a compiled node cannot be caught (see JIT_GRAPH), and passes would have to. The hook of an input would
-    # run in each pass that reaches the input.
-    kinds = frozenset(names)  # most kinds do not occur, and few scans of all nodes are needed
+    # An edge of a compiled node cannot be caught (see JIT_GRAPH), and passes would have to. The hook of an input would run
+    # in each pass that reaches the input. A bare _Function must not be where a pass starts.
     one_pass = (not circumstances.free_early
+                or not bare.isdisjoint(split.closure)
                 or (JIT_GRAPH in kinds and any(names[node] == JIT_GRAPH for node in split.closure))
                 or not hooked.isdisjoint(leaf for leaf in graph.inputs if leaf is not None))
     freed = [] if one_pass else [node for node in below if names[node] not in SAVES_NO_INPUT]
@@ -134,6 +145,16 @@ def make_plan(snapshot: Snapshot, circumstances: Circumstances) -> Plan:
         needs_grad_inside=_nodes_of(names, kinds & {CUSTOM_CELL}),
         fitted=frozenset(edge for node in _nodes_of(names, frozenset(filter(fits_gradients, kinds)))
                          for edge in graph.edges[node] if edge is not None))
+
+
+def _bare_functions(graph: BackwardGraph, names: Sequence[str]) -> FrozenSet[int]:
+    """The nodes of ``_Function`` that some other node than a view leads to.
+
+    An edge to one must not be cut: it may be what the node lives by, and what its gradient looks like is not known.
+    An edge from a view never is, unless another view leads to the same node.
+    """
+    return frozenset(edge[0] for node, edges in enumerate(graph.edges) if names[node] != VIEW for edge in edges
+                     if edge is not None and names[edge[0]].startswith(FUNCTION_PREFIX))
 
 
 def _nodes_of(names: Sequence[str], kinds: FrozenSet[str]) -> Tuple[int, ...]:

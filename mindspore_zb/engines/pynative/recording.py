@@ -10,8 +10,8 @@ from mindspore_zb.engines.pynative.dx import Caught, leaf_grad, run_dx
 from mindspore_zb.engines.pynative.native import (Meta, allowing_grad_inside, detached, grad_edge, grad_recording,
                                                   leaf_id, node_id, output_meta, redirect_edge, run_backward)
 from mindspore_zb.engines.pynative.node_kinds import CUSTOM_CELL
-from mindspore_zb.engines.pynative.observe import (HAS_SESSIONS, Observation, end_recompute_session, observe_forward,
-                                                   recompute_session, reentrant_arguments)
+from mindspore_zb.engines.pynative.observe import (HAS_SESSIONS, Observation, behind_view, end_recompute_session,
+                                                   observe_forward, recompute_session, reentrant_arguments)
 from mindspore_zb.engines.pynative.planner import Circumstances, Plan, plan_for
 from mindspore_zb.engines.pynative.snapshot import Snapshot, cut_foreign_edges, take_snapshot
 
@@ -175,6 +175,6 @@ def record(fn: Callable[..., Any], args: tuple, kwargs: dict, inputs: Sequence[A
         free_early: see :class:`~mindspore_zb.engines.pynative.planner.Circumstances`.
     """
     with observe_forward() as observation, grad_recording() as since:
-        result = fn(*args, **kwargs)
-    roots = [grad_edge(tensor) for tensor in differentiable(result)]
+        outputs = [behind_view(tensor) for tensor in differentiable(fn(*args, **kwargs))]
+    roots = [grad_edge(tensor) for tensor in outputs]
     return PynativeRecording(roots, inputs, weights, since, observation, free_early)
