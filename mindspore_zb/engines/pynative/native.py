@@ -20,7 +20,7 @@ except ImportError:
         from mindspore.common.api import _GradientEdge, _pynative_executor
     except ImportError as error:
         raise UnsupportedVersionError(
-            f"mindspore {ms.__version__} has no gradient edges ({error.name}): install mindspore 2.9 or 2.10") from error
+            f"mindspore {ms.__version__} has no gradient edges: install mindspore 2.9 or 2.10") from error
 
 Meta = Tuple[Tuple[int, ...], Any]
 """Shape and dtype of a tensor."""
