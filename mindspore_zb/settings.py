@@ -42,7 +42,8 @@ def options(**changes: Any) -> Iterator[Options]:
     """
     for name, value in changes.items():
         if name not in Options.__dataclass_fields__:
-            raise ArgumentTypeError(f"there is no setting {name!r}; settings: {', '.join(Options.__dataclass_fields__)}")
+            known = ", ".join(Options.__dataclass_fields__)
+            raise ArgumentTypeError(f"there is no setting {name!r}; settings: {known}")
         if not isinstance(value, bool):
             raise ArgumentTypeError(f"{name} must be True or False, not {value!r}")
     token = _CURRENT.set(replace(_CURRENT.get(), **changes))

@@ -51,7 +51,7 @@ class SavedTensorLedger:
         return sum(self.alive().values())
 
     def alive(self) -> "dict[int, int]":
-        """Address and bytes of each storage that is alive. Waits for what was issued: frees lag one operation behind."""
+        """Address and bytes of each storage that is alive. Waits for what was issued: frees lag an operation behind."""
         sync()
         boxes = [box for box in (reference() for reference in self._boxes) if box is not None]
         self._boxes = [weakref.ref(box) for box in boxes]

@@ -6,7 +6,6 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from tests.networks.zoo import NetCase, normal, of_cell, register
 from tests.networks.zoo_dense import Mlp, ResidualMlp
-from tests.networks.zoo_sequence import Block
 from tests.networks.zoo_vision import ConvNet
 
 
@@ -22,12 +21,6 @@ def amp_o2_conv_batchnorm():
     norm = nn.BatchNorm2d(4)
     cell = ms.amp.auto_mixed_precision(ConvNet(norm).set_train(), "O2")
     return of_cell(cell, (3, 2, 8, 8), state=(norm.moving_mean, norm.moving_variance), tolerance=2e-2)
-
-
-@register
-def amp_o1():
-    """Only matmuls and the like in fp16; weights stay in fp32."""
-    return of_cell(ms.amp.auto_mixed_precision(Block(8, 2), "O1"), (2, 4, 8), shares=True, tolerance=5e-3)
 
 
 class CastInside(nn.Cell):

@@ -130,8 +130,8 @@ def make_plan(snapshot: Snapshot, circumstances: Circumstances) -> Plan:
     eager = tuple(filter(is_eager, boundaries))
     kept = tuple(sorted(set(boundaries) - set(eager), key=graph.rank.__getitem__))
     below = _nodes_below(graph, split, kept)
-    # An edge of a compiled node cannot be caught (see JIT_GRAPH), and passes would have to. The hook of an input would run
-    # in each pass that reaches the input. A bare _Function must not be where a pass starts.
+    # An edge of a compiled node cannot be caught (see JIT_GRAPH), and passes would have to. The hook of an input would
+    # run in each pass that reaches the input. A bare _Function must not be where a pass starts.
     one_pass = (not circumstances.free_early
                 or not bare.isdisjoint(split.closure)
                 or (JIT_GRAPH in kinds and any(names[node] == JIT_GRAPH for node in split.closure))
