@@ -110,6 +110,7 @@ def _cut_levels(graph: BackwardGraph, closure: Sequence[int], level: Dict[int, i
                 caught: Collection[Tuple[int, int]]) -> Tuple[DxPass, ...]:
     """Collect for each level where gradients enter, leave and are caught."""
     leaves = {leaf for leaf in graph.inputs if leaf is not None}
+    levels = len(set(level.values()))  # most graphs have one, and then only leaves and caught edges matter
     entries: Dict[int, set] = {}
     exits: Dict[int, set] = {}
     cuts: Dict[int, List[Cut]] = {}
@@ -123,7 +124,7 @@ def _cut_levels(graph: BackwardGraph, closure: Sequence[int], level: Dict[int, i
                 continue
             if edge[0] in leaves:
                 exits.setdefault(here, set()).add(edge)
-            elif (node, index) in caught or level.get(edge[0], here) != here:
+            elif (caught and (node, index) in caught) or (levels > 1 and level.get(edge[0], here) != here):
                 exits.setdefault(here, set()).add(edge)
                 cuts.setdefault(here, []).append(Cut(node, index, edge))
                 if edge[0] in level:

@@ -1,0 +1,26 @@
+"""A MindSpore that lacks something is refused with one sentence that says what."""
+
+import pytest
+
+from mindspore_zb import ZeroBubbleError
+from mindspore_zb.engines.pynative import native
+
+
+def test_nothing_is_missing_here():
+    assert native.missing_features() == []
+
+
+@pytest.mark.parametrize("name", ["grad_flag", "new_graph", "sync"])
+def test_a_missing_feature_is_named(monkeypatch, name):
+    class Without:
+        def __getattr__(self, attribute):
+            if attribute == name:
+                raise AttributeError(attribute)
+            return getattr(executor, attribute)
+
+    executor = native._pynative_executor
+    monkeypatch.setattr(native, "_pynative_executor", Without())
+    assert native.missing_features() == [f"_pynative_executor.{name}"]
+    with pytest.raises(ImportError, match=f"lacks _pynative_executor.{name}: install mindspore 2.9 or 2.10") as caught:
+        native._bind()
+    assert isinstance(caught.value, ZeroBubbleError)
