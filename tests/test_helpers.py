@@ -28,8 +28,9 @@ class TestAssertGradsClose:
         assert_grads_close(changed((0, 0), lambda value: value * (1 + 1e-6)), RIGHT)
 
     @pytest.mark.parametrize("got", [
-        RIGHT * 2, RIGHT + 1e-3, RIGHT * 0, changed((1, 2), lambda value: value + 1e-4), changed((0, 0), lambda _: np.nan),
-        changed((0, 0), lambda _: np.inf), RIGHT.T, RIGHT[:1], RIGHT.reshape(12), RIGHT.astype(ms.float64), None,
+        RIGHT * 2, RIGHT + 1e-3, RIGHT * 0, changed((1, 2), lambda value: value + 1e-4),
+        changed((0, 0), lambda _: np.nan), changed((0, 0), lambda _: np.inf), RIGHT.T,
+        RIGHT[:1], RIGHT.reshape(12), RIGHT.astype(ms.float64), None,
         RIGHT.asnumpy(), (RIGHT,), [RIGHT],
     ], ids=["doubled", "shifted", "zeros", "one entry", "nan", "inf", "transposed", "broadcastable", "flat", "dtype",
             "None", "numpy", "in a tuple", "in a list"])
@@ -38,7 +39,8 @@ class TestAssertGradsClose:
             assert_grads_close(got, RIGHT)
 
     @pytest.mark.parametrize("got, expected", [
-        ((RIGHT,), [RIGHT]), ((RIGHT,), (RIGHT, RIGHT)), ({"a": RIGHT}, {"b": RIGHT}), ({}, {"a": RIGHT}), (RIGHT, None),
+        ((RIGHT,), [RIGHT]), ((RIGHT,), (RIGHT, RIGHT)), ({"a": RIGHT}, {"b": RIGHT}), ({}, {"a": RIGHT}),
+        (RIGHT, None),
         ((RIGHT, RIGHT * 2), (RIGHT, RIGHT)), ({"a": [RIGHT * 2]}, {"a": [RIGHT]}), ((), None),
     ])
     def test_rejects_nesting(self, got, expected):

@@ -18,6 +18,7 @@ from .helpers import (as_numpy, assert_grads_close, assert_same_bits, dw_by_grou
 class TestLargeGraphs:
     """No recursion, and time that grows like the graph."""
 
+    @pytest.mark.slow
     def test_chain_of_3000_nodes(self):
         w = weight(4)
 
@@ -57,6 +58,7 @@ class TestLargeGraphs:
         assert_grads_close((grad_fn.compute_input_grad(), grad_fn.compute_weight_grad()), expected)
         assert_grads_close(split_by_groups(fn, [tensor(3, 2)], order), expected)
 
+    @pytest.mark.slow
     def test_500_groups(self):
         weights = [weight(2, seed=seed) for seed in range(500)]
 

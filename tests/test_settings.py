@@ -39,7 +39,8 @@ def test_holds_in_its_thread_only():
 
 
 @pytest.mark.parametrize("changes, name", [
-    ({"free_late": True}, "'free_late'.*free_early"), ({"free_early": 1}, "free_early"), ({"free_early": None}, "free_early"),
+    ({"free_late": True}, "'free_late'.*free_early"), ({"free_early": 1}, "free_early"),
+    ({"free_early": None}, "free_early"),
 ])
 def test_wrong_settings(changes, name):
     with pytest.raises(TypeError, match=name) as caught, options(**changes):
@@ -53,7 +54,8 @@ class TestFreeEarly:
 
     @pytest.fixture
     def net(self):
-        return nn.SequentialCell(nn.Dense(4, 8), nn.GELU(), nn.LayerNorm((8,)), nn.Dense(8, 8), nn.SiLU(), nn.Dense(8, 2))
+        return nn.SequentialCell(nn.Dense(4, 8), nn.GELU(), nn.LayerNorm((8,)), nn.Dense(8, 8), nn.SiLU(),
+                                 nn.Dense(8, 2))
 
     def test_same_bits(self, net):
         sens = tensor(3, 2, seed=5)

@@ -103,7 +103,8 @@ class TestRoundTrip:
 class TestByHand:
     """What counts as a container, and what matches."""
 
-    @pytest.mark.parametrize("leaf", [None, 3, "text", b"bytes", {1, 2}, frozenset(), range(3), Record(1), (i for i in ())])
+    @pytest.mark.parametrize("leaf", [None, 3, "text", b"bytes", {1, 2}, frozenset(), range(3), Record(1),
+                                      (i for i in ())])
     def test_leaves(self, leaf):
         leaves, structure = flatten(leaf)
         assert leaves[0] is leaf and structure.is_leaf and structure.children() == () and structure.keys is None
@@ -134,7 +135,8 @@ class TestByHand:
         assert flatten(one)[1].matches(flatten(two)[1]) is alike
 
     @pytest.mark.parametrize("value, text", [
-        ((1,), "(*,)"), ((1, 2), "(*, *)"), ([1, (2,)], "(*, (*,))"), ({"a": 1, 2: [3]}, "{'a': *, 2: (*,)}"), ((), "()"),
+        ((1,), "(*,)"), ((1, 2), "(*, *)"), ([1, (2,)], "(*, (*,))"), ({"a": 1, 2: [3]}, "{'a': *, 2: (*,)}"),
+        ((), "()"),
     ])
     def test_describe(self, value, text):
         assert flatten(value)[1].describe() == text

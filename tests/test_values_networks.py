@@ -21,25 +21,28 @@ def forward(case, batch=0, weights=None):
     result, grad_fn = forward_and_gradfn(case.fn, *case.make_inputs(batch), has_aux=case.has_aux,
                                          weights=case.weights if weights is None else weights,
                                          grad_position=case.grad_position, **case.kwargs)
-    return result, grad_fn, case.make_sens(result[0] if case.has_aux else result, batch)
+    return result, grad_fn, sens_of(case.name, batch)
 
 
-def unsplit(case, batch, sens):
+@functools.lru_cache(maxsize=None)
+def sens_of(name, batch):
+    """Gradients that fit the output for a micro-batch."""
+    case = build(name)
+    result = case.fn(*case.make_inputs(batch), **case.kwargs)
+    return case.make_sens(result[0] if case.has_aux else result, batch)
+
+
+def unsplit(case, batch):
     """MindSpore's own gradients; like any forward it may change the state of the case."""
-    return unsplit_grads(case.fn, case.make_inputs(batch), case.weights, sens, kwargs=case.kwargs,
-                         has_aux=case.has_aux, grad_position=case.grad_position)
+    return unsplit_grads(case.fn, case.make_inputs(batch), case.weights, sens_of(case.name, batch),
+                         kwargs=case.kwargs, has_aux=case.has_aux, grad_position=case.grad_position)
 
 
 @functools.lru_cache(maxsize=None)
 def expected(name):
     """The first batches of a fresh case, one after the other, and its state afterwards."""
     case = build(name)
-    batches = []
-    for batch in range(BATCHES):
-        other = build(name)
-        sens = forward(other, batch)[2]
-        batches.append(unsplit(case, batch, sens))
-    return batches, tuple(value.asnumpy() for value in case.state)
+    return [unsplit(case, batch) for batch in range(BATCHES)], tuple(value.asnumpy() for value in case.state)
 
 
 def split_names():
@@ -130,11 +133,7 @@ def _train_split(case, step):
 
 
 def _train_unsplit(case, step):
-    grads = []
-    for batch in (2 * step, 2 * step + 1):
-        shape_of_sens = forward(build(case.name), batch)[2]
-        grads.append(unsplit(case, batch, shape_of_sens).dw)
-    _update(case, grads)
+    _update(case, [unsplit(case, 2 * step + batch).dw for batch in range(2)])
 
 
 def _update(case, grads):

@@ -149,6 +149,8 @@ class Builder:
         loose = [number for number in computed if number not in used]
         if self.chance(0.7):
             computed.append(self._total(loose[-6:]))
+        if self.chance(0.04):
+            return (self.step("stop_gradient", computed[-1], keep=False),)
         outputs = [computed[-1]]
         for _ in range(self.rng.choice((0, 1, 2, 3), p=(0.35, 0.3, 0.2, 0.15))):
             pools = [loose, computed, outputs, self.integers, self.inputs, self.weights]
@@ -171,7 +173,7 @@ class Builder:
 def generate(seed: int) -> Program:
     """The program of a seed, always the same one."""
     builder = Builder(seed)
-    for _ in range(builder.rng.integers(4, 15)):
+    for _ in range(builder.rng.integers(4, 13)):
         builder.grow()
     while not builder.steps:
         builder.grow()
