@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from mindspore_zb.decorator import zero_bubble
     from mindspore_zb.errors import ZeroBubbleError
     from mindspore_zb.explanation import Explanation, explain
-    from mindspore_zb.grad_function import GradFunction, WeightGroup
+    from mindspore_zb.grad_function import GradFunction
     from mindspore_zb.settings import options
+    from mindspore_zb.weight_group import WeightGroup
 
 __all__ = ["Explanation", "GradFunction", "WeightGroup", "ZeroBubbleError", "explain", "forward_and_gradfn", "options",
            "zero_bubble"]
 
-_MODULES = {"Explanation": "explanation", "GradFunction": "grad_function", "WeightGroup": "grad_function",
+_MODULES = {"Explanation": "explanation", "GradFunction": "grad_function", "WeightGroup": "weight_group",
             "ZeroBubbleError": "errors", "explain": "explanation", "forward_and_gradfn": "api", "options": "settings",
             "zero_bubble": "decorator"}
 

@@ -12,7 +12,7 @@ from mindspore_zb.structure import flatten
 from mindspore_zb.tensors import is_parameter, is_tensor
 
 
-def forward_and_gradfn(fn: Callable[..., Any], *inputs: Any, weights: Any = None, has_aux: bool = False,
+def forward_and_gradfn(fn: Callable[..., Any], /, *inputs: Any, weights: Any = None, has_aux: bool = False,
                        grad_position: Any = 0, **kwargs: Any) -> Tuple[Any, GradFunction]:
     """Run ``fn`` once, and return its result and a function for its backward, whole or split into dx and dw.
 
@@ -23,7 +23,8 @@ def forward_and_gradfn(fn: Callable[..., Any], *inputs: Any, weights: Any = None
         has_aux: ``fn`` returns ``(out, *aux)`` and only ``out`` is differentiated.
         grad_position: the inputs of dx: an int for that input's bare gradient, a tuple of ints for a tuple of
             gradients, -1 for all inputs (and keyword arguments, if they hold tensors), None for none.
-        **kwargs: keyword arguments of ``fn``; names of the parameters above cannot be passed on.
+        **kwargs: keyword arguments of ``fn``; ``weights``, ``has_aux`` and ``grad_position``
+            are not passed on.
 
     Returns:
         ``(out, grad_fn)``: the result of ``fn`` without history (with ``has_aux`` the whole tuple), and a

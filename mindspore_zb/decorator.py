@@ -1,9 +1,9 @@
 """``@zero_bubble``: a Cell or function that remembers how its backward is to be split."""
 
 import inspect
-import weakref
+import types
 from dataclasses import dataclass
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Tuple
 
 from mindspore import nn
 
@@ -80,9 +80,9 @@ def zero_bubble(target: Any = None, *, weights: Any = None, grad_position: Any =
 def _attach(settings: _Settings) -> Callable[[Any], Any]:
     def decorate(target: Any) -> Any:
         if inspect.isclass(target) and issubclass(target, nn.Cell):
-            target.forward_and_gradfn = _method_for_class(settings)
+            target.forward_and_gradfn = _method(settings)
         elif isinstance(target, nn.Cell):
-            target.forward_and_gradfn = _method_for_object(settings, weakref.ref(target))
+            target.forward_and_gradfn = types.MethodType(_method(settings), target)  # a copy binds to the copied Cell
         elif callable(target) and not inspect.isclass(target):
             _attach_to_callable(settings, target)
         else:
@@ -94,27 +94,21 @@ def _attach(settings: _Settings) -> Callable[[Any], Any]:
 
 
 def _attach_to_callable(settings: _Settings, target: Any) -> None:
+    code = getattr(target, "__code__", None)
+    if code is not None and code.co_varnames[:1] == ("self",):
+        raise ArgumentTypeError("zero_bubble decorates a Cell class, a Cell instance or a function, but "
+                                f"{target.__qualname__} is a method: decorate its class")
+    method = types.MethodType(_method(settings), target)
     try:
-        reference: Optional[Callable[[], Any]] = weakref.ref(target)
-        target.forward_and_gradfn = _method_for_object(settings, reference)
-    except (AttributeError, TypeError) as error:
+        target.forward_and_gradfn = method
+    except AttributeError as error:
         raise ArgumentTypeError(f"zero_bubble cannot give a {type(target).__name__} a method: decorate the function "
                                 "itself, or call forward_and_gradfn") from error
 
 
-def _method_for_class(settings: _Settings) -> Callable[..., Any]:
+def _method(settings: _Settings) -> Callable[..., Any]:
     def forward_and_gradfn(self, *inputs: Any, **kwargs: Any) -> Tuple[Any, GradFunction]:
-        """Run the Cell once; see ``mindspore_zb.forward_and_gradfn``."""
+        """Run it once; see ``mindspore_zb.forward_and_gradfn``."""
         return settings.run(self, inputs, kwargs)
-
-    return forward_and_gradfn
-
-
-def _method_for_object(settings: _Settings, reference: Callable[[], Any]) -> Callable[..., Any]:
-    """The target is held weakly: it holds this method, and a cycle would keep its parameters alive."""
-
-    def forward_and_gradfn(*inputs: Any, **kwargs: Any) -> Tuple[Any, GradFunction]:
-        """Run the target once; see ``mindspore_zb.forward_and_gradfn``."""
-        return settings.run(reference(), inputs, kwargs)
 
     return forward_and_gradfn

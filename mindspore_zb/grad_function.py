@@ -1,13 +1,16 @@
 """``GradFunction``: the order of calls, the state between them and the shape of their results."""
 
+import contextlib
 import enum
+import threading
 from dataclasses import dataclass
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 from mindspore_zb.arguments import InputLayout, OutputLayout, Weights
-from mindspore_zb.engines.base import BoundaryInfo, Description, Recording
+from mindspore_zb.engines.base import Description, Recording
 from mindspore_zb.errors import ArgumentValueError, StateError
 from mindspore_zb.tensors import ones, zeros
+from mindspore_zb.weight_group import GroupEntry, WeightGroup
 
 
 class State(enum.Enum):
@@ -60,8 +63,10 @@ class GradFunction:
         self._engine = engine
         self._fallback_reason = fallback_reason
         self._state = State.FRESH
-        self._groups: Optional[Tuple["_Group", ...]] = None
+        self._groups: Optional[Tuple[GroupEntry, ...]] = None
         self._done: set = set()
+        self._lock = threading.Lock()
+        self._runner: Optional[int] = None
 
     @property
     def engine(self) -> str:
@@ -88,27 +93,28 @@ class GradFunction:
         Returns:
             The gradients in the shape that ``grad_position`` asks for; None in the places of non-tensors and of
             integer tensors; zeros for an input that the outputs do not depend on. A gradient may share memory with
-            ``sens``: copy it before changing it in place.
+            gradients that dw still reads: do not change it in place before dw. ``sens`` itself is free again.
 
         Raises:
             StateError: dx was computed already, or the graph was released.
             ArgumentValueError, ArgumentTypeError: ``sens`` does not fit, or ``grad_position`` is None.
         """
-        self._check_alive()
-        if self._state is State.SPLIT:
-            raise StateError("the input gradients were already computed: call compute_weight_grad next")
-        if not self._request.asks_inputs:
-            raise ArgumentValueError("grad_position is None, so there is no input gradient: call the GradFunction "
-                                     "itself to get the weight gradients")
-        entries = self._check_sens(sens)
-        self._group_list()
-        try:
-            grads = self._recording.input_grads(entries)
-        except BaseException:
-            self.release()
-            raise
-        self._state = State.SPLIT
-        return self._shape_inputs(grads)
+        with self._alone():
+            self._check_alive()
+            if self._state is State.SPLIT:
+                raise StateError("the input gradients were already computed: call compute_weight_grad next")
+            if not self._request.asks_inputs:
+                raise ArgumentValueError("grad_position is None, so there is no input gradient: call the GradFunction "
+                                         "itself to get the weight gradients")
+            entries = self._check_sens(sens)
+            self._group_list()
+            try:
+                grads = self._recording.input_grads(entries)
+            except BaseException:
+                self._release()
+                raise
+            self._state = State.SPLIT
+            return self._shape_inputs(grads)
 
     def compute_weight_grad(self, keep_graph: bool = False) -> Any:
         """Run dw: the gradients of the weights, from what dx left.
@@ -124,13 +130,14 @@ class GradFunction:
         Raises:
             StateError: dx was not computed yet, or the graph was released.
         """
-        self._check_after_dx("compute_weight_grad")
-        groups = self._group_list()
-        remaining = [number for number in range(len(groups)) if number not in self._done]
-        grads = self._run_groups(remaining, keep_graph)
-        if not keep_graph:
-            self.release()
-        return self._request.weights.shape_grads(grads)
+        with self._alone():
+            self._check_after_dx("compute_weight_grad")
+            groups = self._group_list()
+            remaining = [number for number in range(len(groups)) if number not in self._done]
+            grads = self._run_groups(remaining, keep_graph)
+            if not keep_graph:
+                self._release()
+            return self._request.weights.shape_grads(grads)
 
     def __call__(self, sens: Any = None, keep_graph: bool = False) -> Any:
         """Run the unsplit backward.
@@ -143,28 +150,29 @@ class GradFunction:
             StateError: the split has begun, or the graph was released.
             ArgumentValueError, ArgumentTypeError: ``sens`` does not fit.
         """
-        self._check_alive()
-        if self._state is State.SPLIT:
-            raise StateError("the split has begun: compute_input_grad was called, call compute_weight_grad next")
-        entries = self._check_sens(sens)
-        try:
-            input_grads, weight_grads = self._recording.all_grads(entries, keep_graph)
-        except BaseException:
-            self.release()
-            raise
-        if not keep_graph:
-            self.release()
-        parameters = self._request.weights.parameters
-        dw = self._request.weights.shape_grads([_grad_or_zeros(grad, parameter.shape, parameter.dtype)
-                                                for grad, parameter in zip(weight_grads, parameters)]) \
-            if parameters else ()
-        if not self._request.asks_inputs:
-            return dw
-        dx = self._shape_inputs(input_grads)
-        return (dx, dw) if parameters else dx
+        with self._alone():
+            self._check_alive()
+            if self._state is State.SPLIT:
+                raise StateError("the split has begun: compute_input_grad was called, call compute_weight_grad next")
+            entries = self._check_sens(sens)
+            try:
+                input_grads, weight_grads = self._recording.all_grads(entries, keep_graph)
+            except BaseException:
+                self._release()
+                raise
+            if not keep_graph:
+                self._release()
+            parameters = self._request.weights.parameters
+            dw = self._request.weights.shape_grads([_grad_or_zeros(grad, parameter.shape, parameter.dtype)
+                                                    for grad, parameter in zip(weight_grads, parameters)]) \
+                if parameters else ()
+            if not self._request.asks_inputs:
+                return dw
+            dx = self._shape_inputs(input_grads)
+            return (dx, dw) if parameters else dx
 
     @property
-    def weight_groups(self) -> Tuple["WeightGroup", ...]:
+    def weight_groups(self) -> Tuple[WeightGroup, ...]:
         """The groups of weights whose dw share work, in the order in which dw runs best.
 
         Each can be computed alone (:meth:`WeightGroup.compute`), in any order, once dx is there. Together they hold
@@ -193,20 +201,40 @@ class GradFunction:
         return self._recording.held_bytes([group.native for group in self._groups if group.native is not None])
 
     def release(self) -> None:
-        """Let go of the graph and all it holds, at once. Calling it again does nothing."""
+        """Let go of the graph and all it holds, at once. Calling it again does nothing.
+
+        Raises:
+            StateError: called from a hook of a backward of this very object.
+        """
+        with self._alone():
+            self._release()
+
+    def _release(self) -> None:
         if self._recording is not None:
             self._recording.release()
             self._recording = None
         self._state = State.RELEASED
 
-    def _group_list(self) -> Tuple["_Group", ...]:
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One call at a time: other threads wait, and a hook of a running backward must not call in again."""
+        if self._runner == threading.get_ident():
+            raise StateError("a backward of this GradFunction is running: its own hooks cannot call it")
+        with self._lock:
+            self._runner = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._runner = None
+
+    def _group_list(self) -> Tuple[GroupEntry, ...]:
         if self._groups is None:
-            groups = [_Group(info.weights, info.boundaries, number)
+            groups = [GroupEntry(info.weights, info.boundaries, number)
                       for number, info in enumerate(self._recording.groups())]
             reached = {weight for group in groups for weight in group.weights}
             rest = tuple(place for place in range(len(self._request.weights.parameters)) if place not in reached)
             if rest:
-                groups.append(_Group(rest, (), None))
+                groups.append(GroupEntry(rest, (), None))
             self._groups = tuple(groups)
         return self._groups
 
@@ -218,7 +246,7 @@ class GradFunction:
         try:
             found = dict(self._recording.weight_grads(native, keep_graph)) if native else {}
         except BaseException:
-            self.release()
+            self._release()
             raise
         grads: List[Optional[Any]] = [None] * len(parameters)
         for group in groups:
@@ -226,16 +254,26 @@ class GradFunction:
                 grads[place] = _grad_or_zeros(found.get(place), parameters[place].shape, parameters[place].dtype)
         return grads
 
+    def _group_bytes(self, number: int) -> int:
+        native = self._groups[number].native
+        if self._state is not State.SPLIT or number in self._done or native is None:
+            return 0
+        return self._recording.held_bytes([native])
+
+    def _is_group_done(self, number: int) -> bool:
+        return self._state is State.RELEASED or number in self._done
+
     def _compute_group(self, number: int, keep_graph: bool) -> Tuple[Any, ...]:
-        self._check_after_dx(f"weight_groups[{number}].compute")
-        if number in self._done:
-            raise StateError(f"weight_groups[{number}] was already computed and has freed its part of the graph")
-        grads = self._run_groups([number], keep_graph)
-        if not keep_graph:
-            self._done.add(number)
-            if len(self._done) == len(self._groups):
-                self.release()
-        return tuple(grads[place] for place in self._groups[number].weights)
+        with self._alone():
+            self._check_after_dx(f"weight_groups[{number}].compute")
+            if number in self._done:
+                raise StateError(f"weight_groups[{number}] was already computed and has freed its part of the graph")
+            grads = self._run_groups([number], keep_graph)
+            if not keep_graph:
+                self._done.add(number)
+                if len(self._done) == len(self._groups):
+                    self._release()
+            return tuple(grads[place] for place in self._groups[number].weights)
 
     def _check_alive(self) -> None:
         if self._state is State.RELEASED:
@@ -253,86 +291,6 @@ class GradFunction:
     def _shape_inputs(self, grads: Sequence[Optional[Any]]) -> Any:
         return self._request.input_layout.shape_grads(
             [_grad_or_zeros(grad, *meta) for grad, meta in zip(grads, self._request.input_meta)])
-
-
-@dataclass(frozen=True)
-class _Group:
-    """Positions of weights, boundaries, and the engine's number of the group; None for the group of zeros."""
-
-    weights: Tuple[int, ...]
-    boundaries: Tuple[BoundaryInfo, ...]
-    native: Optional[int]
-
-
-class WeightGroup:
-    """Weights whose gradients are computed together, alone from all others.
-
-    Attributes:
-        index: place in :attr:`GradFunction.weight_groups`.
-    """
-
-    def __init__(self, grad_function: GradFunction, index: int):
-        self._grad_function = grad_function
-        self.index = index
-
-    @property
-    def _group(self) -> _Group:
-        return self._grad_function._groups[self.index]
-
-    @property
-    def weights(self) -> Tuple[Any, ...]:
-        """The group's Parameters, in the order of the request."""
-        parameters = self._grad_function._request.weights.parameters
-        return tuple(parameters[place] for place in self._group.weights)
-
-    @property
-    def positions(self) -> Tuple[int, ...]:
-        """The places of :attr:`weights` in the request's ``weights``."""
-        return self._group.weights
-
-    @property
-    def boundaries(self) -> Tuple[BoundaryInfo, ...]:
-        """The nodes where dw of this group starts; empty for weights the outputs do not depend on."""
-        return self._group.boundaries
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that wait for this group's dw: captured gradients and saved activations. 0 before dx and once the
-        group is done.
-
-        Each storage counts once in a group. What several groups share (the gradient that a bias and its matmul
-        receive, the input of q, k and v) counts in each of them, as the last of them frees it; so the sum over groups
-        is an upper bound; :attr:`GradFunction.nbytes` is the total.
-
-        Gradients are measured. Activations are computed from the shapes in the graph and from what is known of the
-        operations, weights left out; masks, indices and constants, and what compiled, custom and recomputed pieces
-        hold, are not seen. ``mindspore_zb.memory.SavedTensorLedger`` measures them all, at a price.
-        """
-        owner = self._grad_function
-        if owner._state is not State.SPLIT or self.done or self._group.native is None:
-            return 0
-        return owner._recording.held_bytes([self._group.native])
-
-    @property
-    def done(self) -> bool:
-        """Whether this group was computed and has freed what it held."""
-        return self._grad_function._state is State.RELEASED or self.index in self._grad_function._done
-
-    def compute(self, keep_graph: bool = False) -> Tuple[Any, ...]:
-        """Run dw of this group: the gradients of :attr:`weights`, in that order.
-
-        Args:
-            keep_graph: keep what the group needs, so that it can be computed again.
-
-        Raises:
-            StateError: dx was not computed yet, the group was computed already or the graph was released.
-        """
-        return self._grad_function._compute_group(self.index, keep_graph)
-
-    def __repr__(self) -> str:
-        names = ", ".join(parameter.name for parameter in self.weights)
-        starts = ", ".join(f"{boundary.name}{list(boundary.slots)}" for boundary in self.boundaries) or "unreached"
-        return f"<WeightGroup {self.index}: {names} from {starts}{', done' if self.done else ''}>"
 
 
 def _grad_or_zeros(grad: Optional[Any], shape: tuple, dtype: Any) -> Any:

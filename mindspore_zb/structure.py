@@ -5,6 +5,7 @@ instances included: they are passed through as they are.
 """
 
 import copy
+import functools
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
 
 
@@ -114,6 +115,18 @@ def _dict_builder(value: dict) -> Callable[[tuple, list], dict]:
 
 def _sequence_builder(value: Any) -> Callable[[None, list], Any]:
     kind = type(value)
-    if hasattr(kind, "_make"):  # named tuple
-        return lambda _, items: kind._make(items)
-    return lambda _, items: kind(items)
+    if kind in (tuple, list):
+        return lambda _, items: kind(items)
+    return functools.partial(_rebuild_subclass, value)
+
+
+def _rebuild_subclass(value: Any, _: None, items: list) -> Any:
+    """A named tuple or other subclass with new items; its constructor may want something else than items."""
+    if isinstance(value, list):
+        result = copy.copy(value)
+        result[:] = items
+        return result
+    result = tuple.__new__(type(value), items)
+    if hasattr(value, "__dict__"):
+        vars(result).update(vars(value))
+    return result

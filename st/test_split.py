@@ -85,7 +85,7 @@ def test_two_stages_train(split, tolerance):
     np.testing.assert_allclose(losses, train_two_stages(split=True), rtol=tolerance or 1e-6)
 
 
-def train_two_stages(split, steps=10, batches=2, rate=0.2):
+def train_two_stages(split, steps=40, batches=2, rate=0.4):
     """The losses of a regression over two stages, trained by gradient descent."""
     import mindspore as ms
     from mindspore import nn, ops

@@ -6,6 +6,7 @@ from mindspore import nn, ops
 from mindspore.common._grad_function import _Function
 
 from mindspore_zb import forward_and_gradfn
+from mindspore_zb.errors import UnsupportedError
 
 from .helpers import assert_grads_close, check, reference, split, split_by_groups, tensor, unsplit, weight
 
@@ -143,9 +144,12 @@ class TestOpaque:
         cell, plain, x = Compiled(), Plain(), tensor(3, 4)
         dx, (dw_u, dw_g) = reference(plain, [x], [plain.u, plain.g])
         for weights, dw in (([], ()), ([cell.u], (dw_u,)), ([cell.g], (dw_g,)), ([cell.g, cell.u], (dw_g, dw_u))) * 2:
-            assert_grads_close(split(cell, [x], weights), (dx, dw))
-            if weights:
-                assert_grads_close(unsplit(cell, [x], weights, grad_position=None), dw)
+            try:
+                assert_grads_close(split(cell, [x], weights), (dx, dw))
+                if weights:
+                    assert_grads_close(unsplit(cell, [x], weights, grad_position=None), dw)
+            except UnsupportedError as error:  # other tests of this process used up MindSpore's cache: said, not zeros
+                assert "MindSpore lost the gradient of" in str(error)
 
     def test_jit_function_of_an_input_and_a_computed_weight(self):
         @ms.jit

@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence, Tuple
 
+from mindspore_zb.errors import ZeroBubbleError
+
 Edge = Optional[Tuple[int, int]]
 """``(child, slot)``, or None where the framework keeps a place for an input that gets no gradient."""
 
 
-class GraphError(ValueError):
+class GraphError(ZeroBubbleError, ValueError):
     """A graph, or a plan for it, that contradicts itself."""
 
 

@@ -76,6 +76,11 @@ def detached(tensor: Tensor) -> Tensor:
     return tensor.data
 
 
+def copied(tensor: Tensor) -> Tensor:
+    """The same values in a storage of its own, without history."""
+    return tensor.data.copy()
+
+
 def leaf_alias(tensor: Tensor) -> Tensor:
     """The same storage as a fresh leaf that asks for a gradient."""
     alias = tensor.data

@@ -1,6 +1,7 @@
 """What is known of MindSpore's operations by the names of their grad nodes.
 
-Only speed and memory hang on these names, never a value: an unknown node is treated in the way that is always right.
+For operations only speed and memory hang on the names, never a value: an unknown one is treated in the way that is
+always right. The names of what is no operation (compiled, custom, view) come from MindSpore itself.
 """
 
 SPLITS_BY_EDGE = frozenset((
@@ -50,9 +51,10 @@ CUSTOM_CELL = "CellCustomBackward"
 """A Cell with its own ``bprop``, and reentrant recompute."""
 
 
-def fits_gradients(name: str) -> bool:
-    """Whether a node casts and sums each gradient it sends until it fits the operation it is meant for.
+def runs_users_code(name: str) -> bool:
+    """Whether a user wrote the backward of a node: it may ask for gradients itself.
 
-    All others send what their kernels give, wherever their edges lead.
+    Such a node also casts and sums each gradient it sends until it fits the operation it is meant for. All others send
+    what their kernels give, wherever their edges lead.
     """
     return name == CUSTOM_CELL or name.startswith(FUNCTION_PREFIX)

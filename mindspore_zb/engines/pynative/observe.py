@@ -164,8 +164,8 @@ def _watched_apply(original: Any) -> Any:
     @functools.wraps(original.__func__)
     def apply(cls, *args, **kwargs):
         result = original.__func__(cls, *args, **kwargs)
-        if getattr(_ACTIVE, "observation", None) is None:
-            return result
+        if getattr(_ACTIVE, "observation", None) is None or cls.__module__.startswith("mindspore."):
+            return result  # MindSpore's own, such as those of recompute, know their nodes
         given = [*args, *kwargs.values()]
         if isinstance(result, (tuple, list)):
             return type(result)(_unless_given(output, given) for output in result)

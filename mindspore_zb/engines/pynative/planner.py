@@ -5,8 +5,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Dict, FrozenSet, List, Sequence, Tuple
 
-from mindspore_zb.engines.pynative.node_kinds import (CUSTOM_CELL, FUNCTION_PREFIX, JIT_GRAPH, SAVES_NO_INPUT,
-                                                       SPLITS_BY_EDGE, VIEW, fits_gradients)
+from mindspore_zb.engines.pynative.node_kinds import (FUNCTION_PREFIX, JIT_GRAPH, SAVES_NO_INPUT, SPLITS_BY_EDGE, VIEW,
+                                                       runs_users_code)
 from mindspore_zb.engines.pynative.saved import saved_outputs
 from mindspore_zb.engines.pynative.snapshot import Snapshot, collector_paused
 from mindspore_zb.split import BackwardGraph, DxPass, Group, SplitPlan, plan_passes, split_backward
@@ -112,6 +112,7 @@ def make_plan(snapshot: Snapshot, circumstances: Circumstances) -> Plan:
     whole, names = snapshot.graph(), tuple(snapshot.names)
     first = split_backward(whole)
     kinds = frozenset(names)  # most kinds do not occur, and few scans of all nodes are needed
+    users = frozenset(filter(runs_users_code, kinds))
     hooked = frozenset(circumstances.hooked)
     bare = _bare_functions(whole, names) if any(name.startswith(FUNCTION_PREFIX) for name in kinds) else frozenset()
 
@@ -130,20 +131,19 @@ def make_plan(snapshot: Snapshot, circumstances: Circumstances) -> Plan:
     eager = tuple(filter(is_eager, boundaries))
     kept = tuple(sorted(set(boundaries) - set(eager), key=graph.rank.__getitem__))
     below = _nodes_below(graph, split, kept)
-    # An edge of a compiled node cannot be caught (see JIT_GRAPH), and passes would have to. The hook of an input would
-    # run in each pass that reaches the input. A bare _Function must not be where a pass starts.
-    one_pass = (not circumstances.free_early
-                or not bare.isdisjoint(split.closure)
-                or (JIT_GRAPH in kinds and any(names[node] == JIT_GRAPH for node in split.closure))
-                or not hooked.isdisjoint(leaf for leaf in graph.inputs if leaf is not None))
+    # An edge of a compiled node cannot be caught (see JIT_GRAPH), and passes would have to; a bare _Function must not
+    # be where a pass starts; the hook of an input would run in each pass that reaches it, and one that asks for
+    # gradients fails where a pass starts.
+    one_pass = (not circumstances.free_early or bool(hooked) or not bare.isdisjoint(split.closure)
+                or (JIT_GRAPH in kinds and any(names[node] == JIT_GRAPH for node in split.closure)))
     freed = [] if one_pass else [node for node in below if names[node] not in SAVES_NO_INPUT]
     return Plan(
         graph=graph, split=split, names=names, eager=eager,
         passes=plan_passes(graph, split, freed, eager),
         groups=(*(GroupPlan(group, ready=True) for group in ready), *_group_plans(whole, split, names, eager)),
         kept=kept, trims=_trims(graph, split, kept), below=tuple(below),
-        needs_grad_inside=_nodes_of(names, kinds & {CUSTOM_CELL}),
-        fitted=frozenset(edge for node in _nodes_of(names, frozenset(filter(fits_gradients, kinds)))
+        needs_grad_inside=_nodes_of(names, users),
+        fitted=frozenset(edge for node in _nodes_of(names, users)
                          for edge in graph.edges[node] if edge is not None))
 
 

@@ -4,12 +4,14 @@ import uuid
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from mindspore_zb.engines.base import BoundaryInfo, Description, GroupInfo, Recording
+from mindspore_zb.engines.pynative.compiled import refusing_lost_gradients
 from mindspore_zb.engines.pynative.description import describe_plan
 from mindspore_zb.engines.pynative.dw import GroupState, ReadyState, WaitingState, held_bytes, run_dw
 from mindspore_zb.engines.pynative.dx import Caught, leaf_grad, run_dx
-from mindspore_zb.engines.pynative.native import (Meta, allowing_grad_inside, detached, grad_edge, grad_recording,
-                                                  leaf_id, node_id, output_meta, redirect_edge, run_backward)
-from mindspore_zb.engines.pynative.node_kinds import CUSTOM_CELL
+from mindspore_zb.engines.pynative.native import (Meta, allowing_grad_inside, copied, detached, grad_edge,
+                                                  grad_recording, leaf_id, node_id, output_meta, redirect_edge,
+                                                  run_backward)
+from mindspore_zb.engines.pynative.node_kinds import runs_users_code
 from mindspore_zb.engines.pynative.observe import (HAS_SESSIONS, Observation, behind_view, end_recompute_session,
                                                    observe_forward, recompute_session, reentrant_arguments)
 from mindspore_zb.engines.pynative.planner import Circumstances, Plan, plan_for
@@ -38,6 +40,7 @@ class PynativeRecording(Recording):
         self._free_early = free_early
         self._session = uuid.uuid4().hex if observation.recomputed and HAS_SESSIONS else None
         self._recomputes_each_run = observation.recomputed and not HAS_SESSIONS
+        self._grad_inside = self._recomputes_each_run or bool(observation.hooked)  # both may ask for gradients
         self._snapshot: Optional[Snapshot] = None
         self._plan: Optional[Plan] = None
         self._states: Dict[int, GroupState] = {}
@@ -72,15 +75,16 @@ class PynativeRecording(Recording):
         caught: Caught = {}
         for root, grad in zip(snapshot.roots, sens):
             if root is not None and grad is not None:
-                caught.setdefault(root, []).append(detached(grad))
+                caught.setdefault(root, []).append(copied(grad))  # dw reads it later, and callers reuse buffers
         leaves = {leaf: tensor for leaf, tensor in zip(snapshot.inputs, self._inputs) if leaf is not None}
         leaves.update((snapshot.weights[position], self._weights[position])
                       for entry in plan.groups if entry.ready for position in entry.group.weights)
-        with reentrant_arguments(self._observation.reentrant), recompute_session(self._session, keep=True):
-            captured = run_dx(snapshot.nodes, plan, caught, leaves, self._fitted_metas(),
-                              self._recomputes_each_run)
-        grads = {leaf: leaf_grad(snapshot.nodes[leaf], tensor, caught.pop((leaf, 0), ()))
-                 for leaf, tensor in leaves.items()}
+        grads: Dict[int, Optional[Any]] = {}
+        with reentrant_arguments(self._observation.reentrant), recompute_session(self._session, keep=True), \
+                refusing_lost_gradients(snapshot, grads):
+            captured = run_dx(snapshot.nodes, plan, caught, leaves, self._fitted_metas(), self._grad_inside)
+            grads.update((leaf, leaf_grad(snapshot.nodes[leaf], tensor, caught.pop((leaf, 0), ())))
+                         for leaf, tensor in leaves.items())
         self._states = {
             number: ReadyState(entry, [grads[snapshot.weights[position]] for position in entry.group.weights])
             if entry.ready else WaitingState(entry, snapshot.nodes, captured, caught)
@@ -126,16 +130,20 @@ class PynativeRecording(Recording):
         grads: List[Optional[Any]] = [None] * len(leaves)
         live = [(self._roots[place], detached(grad)) for place, grad in enumerate(sens)
                 if grad is not None and snapshot.roots[place] is not None]
-        wanted = [place for place, node in enumerate((*snapshot.inputs, *snapshot.weights)) if node is not None]
+        nodes = (*snapshot.inputs, *snapshot.weights)
+        wanted = [place for place, node in enumerate(nodes) if node is not None]
         if live and wanted:
-            inside = [snapshot.nodes[place] for place, name in enumerate(snapshot.names) if name == CUSTOM_CELL]
-            if self._recomputes_each_run:
+            inside = [snapshot.nodes[place] for place, name in enumerate(snapshot.names) if runs_users_code(name)]
+            if self._grad_inside:
                 inside += [snapshot.nodes[root[0]] for root in set(snapshot.roots) if root is not None]
-            with allowing_grad_inside(inside), reentrant_arguments(self._observation.reentrant):
+            by_leaf: Dict[int, Optional[Any]] = {}
+            with allowing_grad_inside(inside), reentrant_arguments(self._observation.reentrant), \
+                    refusing_lost_gradients(snapshot, by_leaf):
                 found = run_backward([root for root, _ in live], [grad for _, grad in live],
                                      [leaves[place] for place in wanted], keep_graph)
-            for place, grad in zip(wanted, found):
-                grads[place] = grad
+                by_leaf.update((nodes[place], grad) for place, grad in zip(wanted, found))
+            for place in wanted:
+                grads[place] = by_leaf[nodes[place]]
         input_grads, weight_grads = grads[:len(self._inputs)], grads[len(self._inputs):]
         if not keep_graph:
             self.release()
