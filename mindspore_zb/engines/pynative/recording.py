@@ -4,7 +4,7 @@ import uuid
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from mindspore_zb.engines.base import BoundaryInfo, Description, GroupInfo, Recording
-from mindspore_zb.engines.pynative.compiled import refusing_lost_gradients
+from mindspore_zb.engines.pynative.lost_gradients import refusing_lost_gradients
 from mindspore_zb.engines.pynative.description import describe_plan
 from mindspore_zb.engines.pynative.dw import GroupState, ReadyState, WaitingState, held_bytes, run_dw
 from mindspore_zb.engines.pynative.dx import Caught, leaf_grad, run_dx
