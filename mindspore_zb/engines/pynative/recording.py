@@ -4,12 +4,13 @@ import uuid
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from mindspore_zb.engines.base import BoundaryInfo, Description, GroupInfo, Recording
+from mindspore_zb.engines.pynative.compiled import leaves_beside
 from mindspore_zb.engines.pynative.description import describe_plan
 from mindspore_zb.engines.pynative.dw import GroupState, ReadyState, WaitingState, held_bytes, run_dw
 from mindspore_zb.engines.pynative.dx import Caught, leaf_grad, run_dx
 from mindspore_zb.engines.pynative.native import (Meta, allowing_grad_inside, detached, grad_edge, grad_recording,
                                                   leaf_id, node_id, output_meta, redirect_edge, run_backward)
-from mindspore_zb.engines.pynative.node_kinds import CUSTOM_CELL
+from mindspore_zb.engines.pynative.node_kinds import CUSTOM_CELL, JIT_GRAPH
 from mindspore_zb.engines.pynative.observe import (HAS_SESSIONS, Observation, behind_view, end_recompute_session,
                                                    observe_forward, recompute_session, reentrant_arguments)
 from mindspore_zb.engines.pynative.planner import Circumstances, Plan, plan_for
@@ -133,13 +134,22 @@ class PynativeRecording(Recording):
                 inside += [snapshot.nodes[root[0]] for root in set(snapshot.roots) if root is not None]
             with allowing_grad_inside(inside), reentrant_arguments(self._observation.reentrant):
                 found = run_backward([root for root, _ in live], [grad for _, grad in live],
-                                     [leaves[place] for place in wanted], keep_graph)
+                                     [leaves[place] for place in wanted], keep_graph, self._all_beside())
             for place, grad in zip(wanted, found):
                 grads[place] = grad
         input_grads, weight_grads = grads[:len(self._inputs)], grads[len(self._inputs):]
         if not keep_graph:
             self.release()
         return input_grads, weight_grads
+
+    def _all_beside(self) -> List[Any]:
+        """Leaf nodes that the unsplit run asks for besides inputs and weights."""
+        snapshot = self._snapshot
+        if JIT_GRAPH not in snapshot.names:
+            return []
+        wanted = [leaf for leaf in (*snapshot.inputs, *snapshot.weights) if leaf is not None]
+        return [snapshot.nodes[leaf] for leaf in
+                leaves_beside(snapshot.graph(), snapshot.names, range(len(snapshot.nodes)), wanted)]
 
     def held_bytes(self, groups: Sequence[int]) -> int:
         return held_bytes([self._states[number] for number in groups if number in self._states])
