@@ -48,12 +48,14 @@ class WaitingState(GroupState):
     Attributes:
         edges: ``(node, slot)`` where gradients enter.
         grads: these gradients.
+        beside: leaf nodes to ask for besides the weights.
     """
 
     def __init__(self, plan: GroupPlan, nodes: Sequence[Any], captured: Dict[int, tuple], caught: Caught):
         super().__init__(plan)
         self.edges: List[Tuple[Any, int]] = []
         self.grads: List[Any] = []
+        self.beside = [nodes[node] for node in plan.beside]
         for node in plan.kept:
             for slot, grad in enumerate(captured.pop(node, ())):
                 if grad is not None:
@@ -106,9 +108,11 @@ def _run_together(states: Sequence[WaitingState], weights: Sequence[Any],
     positions = [position for state in states for position in state.weights]
     edges = [edge for state in states for edge in state.edges]
     grads = [grad for state in states for grad in state.grads]
+    beside = [node for state in states for node in state.beside]
     if not keep_graph:
         for state in states:
-            state.edges, state.grads = [], []
+            state.edges, state.grads, state.beside = [], [], []
     if not edges:
         return [(position, None) for position in positions]
-    return list(zip(positions, run_backward(edges, grads, [weights[position] for position in positions], keep_graph)))
+    leaves = [weights[position] for position in positions]
+    return list(zip(positions, run_backward(edges, grads, leaves, keep_graph, beside)))

@@ -39,8 +39,8 @@ def run_dx(nodes: Sequence[Any], plan: Plan, caught: Caught, inputs: Dict[int, A
     try:
         with allowing_grad_inside([nodes[node] for node in inside]):
             for dx_pass in plan.passes:
-                _run_pass(nodes, dx_pass, caught, inputs, metas,
-                          keep_graph=bool(plan.kept) and not dx_pass.frees)
+                _run_pass(nodes, dx_pass, caught, inputs, metas, keep_graph=bool(plan.kept) and not dx_pass.frees,
+                          beside=[nodes[node] for node in plan.beside])
     finally:
         for handle in handles:
             handle.remove()
@@ -53,7 +53,7 @@ def _keep(captured: Dict[int, tuple], node: int, grads: tuple) -> None:
 
 
 def _run_pass(nodes: Sequence[Any], dx_pass: DxPass, caught: Caught, inputs: Dict[int, Any],
-              metas: Dict[Tuple[int, int], Meta], keep_graph: bool) -> None:
+              metas: Dict[Tuple[int, int], Meta], keep_graph: bool, beside: Sequence[Any]) -> None:
     edges: List[Tuple[Any, int]] = []
     grads: Grads = []
 
@@ -80,7 +80,7 @@ def _run_pass(nodes: Sequence[Any], dx_pass: DxPass, caught: Caught, inputs: Dic
         leaves.append(leaf)
     for cut in dx_pass.cuts:
         redirect_edge(nodes[cut.node], cut.index, catchers[cut.target][1])
-    for target, grad in zip(dx_pass.exits, run_backward(edges, grads, leaves, keep_graph)):
+    for target, grad in zip(dx_pass.exits, run_backward(edges, grads, leaves, keep_graph, beside)):
         if grad is not None:
             caught[target] = [grad]
 

@@ -49,17 +49,20 @@ def missing_features() -> List[str]:
 
 
 def run_backward(edges: Sequence[Tuple[Any, int]], grads: Sequence[Tensor], inputs: Sequence[Tensor],
-                 keep_graph: bool) -> Tuple[Optional[Tensor], ...]:
+                 keep_graph: bool, beside: Sequence[Any] = ()) -> Tuple[Optional[Tensor], ...]:
     """Gradients of the leaf tensors ``inputs``, starting at ``edges`` (node, slot) with ``grads``.
 
-    An entry is None where no gradient arrived. Grad recording is off while it runs, and restored.
+    An entry is None where no gradient arrived. The gradients of the leaf nodes ``beside`` are computed too, and
+    dropped. Grad recording is off while it runs, and restored.
     """
     with SERIAL:
         recording = _pynative_executor.grad_flag()
         _pynative_executor.set_grad_flag(False)
         try:
-            return _run_backward(tuple(_GradientEdge(node, slot, None) for node, slot in edges), tuple(grads),
-                                 keep_graph, False, tuple(inputs), True, accumulate_grad=False)
+            found = _run_backward(tuple(_GradientEdge(node, slot, None) for node, slot in edges), tuple(grads),
+                                  keep_graph, False, (*inputs, *(_GradientEdge(node, 0, None) for node in beside)),
+                                  True, accumulate_grad=False)
+            return found[:len(inputs)]
         finally:
             _pynative_executor.set_grad_flag(recording)
 

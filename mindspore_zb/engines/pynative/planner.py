@@ -5,6 +5,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Dict, FrozenSet, List, Sequence, Tuple
 
+from mindspore_zb.engines.pynative.compiled import leaves_beside
 from mindspore_zb.engines.pynative.node_kinds import (FUNCTION_PREFIX, JIT_GRAPH, SAVES_NO_INPUT, SPLITS_BY_EDGE, VIEW,
                                                        runs_users_code)
 from mindspore_zb.engines.pynative.saved import saved_outputs
@@ -25,6 +26,7 @@ class GroupPlan:
         kept: its boundary nodes that run again in dw, from the gradients captured in dx, in execution order.
         targets: ``(node, slot)`` whose gradient was caught during dx (from eager boundaries) or is an output's own.
         saved: ``(node, slot)`` whose outputs were saved for what dw runs; see ``saved.py``.
+        beside: leaves that dw asks for besides its weights; see ``compiled.py``.
     """
 
     group: Group
@@ -32,6 +34,7 @@ class GroupPlan:
     kept: Tuple[int, ...] = ()
     targets: Tuple[Tuple[int, int], ...] = ()
     saved: Tuple[Tuple[int, int], ...] = ()
+    beside: Tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Plan:
         below: nodes that stay alive as long as a kept node does; all their edges are cut after dx.
         needs_grad_inside: nodes whose backward itself records gradients.
         fitted: targets of nodes that make each gradient fit its target; what catches it there must look like it.
+        beside: leaves that dx asks for besides the inputs; see ``compiled.py``.
     """
 
     graph: BackwardGraph
@@ -63,6 +67,7 @@ class Plan:
     below: Tuple[int, ...]
     needs_grad_inside: Tuple[int, ...]
     fitted: FrozenSet[Tuple[int, int]]
+    beside: Tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -144,7 +149,8 @@ def make_plan(snapshot: Snapshot, circumstances: Circumstances) -> Plan:
         kept=kept, trims=_trims(graph, split, kept), below=tuple(below),
         needs_grad_inside=_nodes_of(names, users),
         fitted=frozenset(edge for node in _nodes_of(names, users)
-                         for edge in graph.edges[node] if edge is not None))
+                         for edge in graph.edges[node] if edge is not None),
+        beside=leaves_beside(graph, names, range(len(names)), [leaf for leaf in graph.inputs if leaf is not None]))
 
 
 def _bare_functions(graph: BackwardGraph, names: Sequence[str]) -> FrozenSet[int]:
@@ -193,7 +199,8 @@ def _group_plans(graph: BackwardGraph, split: SplitPlan, names: Sequence[str],
         plans.append(GroupPlan(
             group=group, kept=kept,
             targets=tuple(sorted(targets, key=lambda target: (rank[target[0]], target))),
-            saved=saved_outputs(graph, names, (*kept, *group.nodes))))
+            saved=saved_outputs(graph, names, (*kept, *group.nodes)),
+            beside=leaves_beside(graph, names, group.nodes, [graph.weights[place] for place in group.weights])))
     return tuple(plans)
 
 

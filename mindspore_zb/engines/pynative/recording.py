@@ -4,14 +4,15 @@ import uuid
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from mindspore_zb.engines.base import BoundaryInfo, Description, GroupInfo, Recording
-from mindspore_zb.engines.pynative.lost_gradients import refusing_lost_gradients
+from mindspore_zb.engines.pynative.compiled import leaves_beside
 from mindspore_zb.engines.pynative.description import describe_plan
 from mindspore_zb.engines.pynative.dw import GroupState, ReadyState, WaitingState, held_bytes, run_dw
 from mindspore_zb.engines.pynative.dx import Caught, leaf_grad, run_dx
+from mindspore_zb.engines.pynative.lost_gradients import refusing_lost_gradients
 from mindspore_zb.engines.pynative.native import (Meta, allowing_grad_inside, copied, detached, grad_edge,
                                                   grad_recording, leaf_id, node_id, output_meta, redirect_edge,
                                                   run_backward)
-from mindspore_zb.engines.pynative.node_kinds import runs_users_code
+from mindspore_zb.engines.pynative.node_kinds import JIT_GRAPH, runs_users_code
 from mindspore_zb.engines.pynative.observe import (HAS_SESSIONS, Observation, behind_view, end_recompute_session,
                                                    observe_forward, recompute_session, reentrant_arguments)
 from mindspore_zb.engines.pynative.planner import Circumstances, Plan, plan_for
@@ -140,7 +141,7 @@ class PynativeRecording(Recording):
             with allowing_grad_inside(inside), reentrant_arguments(self._observation.reentrant), \
                     refusing_lost_gradients(snapshot, by_leaf):
                 found = run_backward([root for root, _ in live], [grad for _, grad in live],
-                                     [leaves[place] for place in wanted], keep_graph)
+                                     [leaves[place] for place in wanted], keep_graph, self._all_beside())
                 by_leaf.update((nodes[place], grad) for place, grad in zip(wanted, found))
             for place in wanted:
                 grads[place] = by_leaf[nodes[place]]
@@ -148,6 +149,15 @@ class PynativeRecording(Recording):
         if not keep_graph:
             self.release()
         return input_grads, weight_grads
+
+    def _all_beside(self) -> List[Any]:
+        """Leaf nodes that the unsplit run asks for besides inputs and weights."""
+        snapshot = self._snapshot
+        if JIT_GRAPH not in snapshot.names:
+            return []
+        wanted = [leaf for leaf in (*snapshot.inputs, *snapshot.weights) if leaf is not None]
+        return [snapshot.nodes[leaf] for leaf in
+                leaves_beside(snapshot.graph(), snapshot.names, range(len(snapshot.nodes)), wanted)]
 
     def held_bytes(self, groups: Sequence[int]) -> int:
         return held_bytes([self._states[number] for number in groups if number in self._states])
