@@ -118,9 +118,9 @@ def is_python_node_type(kind: type) -> bool:
     return kind is not type(_RECORDING_LEAF[1])
 
 
-def redirect_edge(node: Any, index: int, target: Optional[Any]) -> None:
-    """Make an edge lead to the leaf node ``target``, or nowhere."""
-    node._set_next_edge(index, None if target is None else (target, 0))
+def redirect_edge(node: Any, index: int, target: Optional[Any], slot: int = 0) -> None:
+    """Make an edge lead to a slot of the node ``target``, or nowhere."""
+    node._set_next_edge(index, None if target is None else (target, slot))
 
 
 def output_meta(node: Any, slot: int) -> Optional[Meta]:

@@ -16,7 +16,7 @@ from mindspore_zb.engines.pynative.node_kinds import JIT_GRAPH, runs_users_code
 from mindspore_zb.engines.pynative.observe import (HAS_SESSIONS, Observation, behind_view, end_recompute_session,
                                                    observe_forward, recompute_session, reentrant_arguments)
 from mindspore_zb.engines.pynative.planner import Circumstances, Plan, plan_for
-from mindspore_zb.engines.pynative.snapshot import Snapshot, cut_foreign_edges, take_snapshot
+from mindspore_zb.engines.pynative.snapshot import Snapshot, cut_foreign_edges, restore_edges, take_snapshot
 
 
 class PynativeRecording(Recording):
@@ -146,7 +146,9 @@ class PynativeRecording(Recording):
             for place in wanted:
                 grads[place] = by_leaf[nodes[place]]
         input_grads, weight_grads = grads[:len(self._inputs)], grads[len(self._inputs):]
-        if not keep_graph:
+        if keep_graph:
+            restore_edges(snapshot)
+        else:
             self.release()
         return input_grads, weight_grads
 

@@ -101,6 +101,21 @@ def cut_foreign_edges(snapshot: Snapshot, since: int) -> None:
                 redirect_edge(node, place, None)
 
 
+def restore_edges(snapshot: Snapshot) -> None:
+    """Put back the edges that a backward run took away.
+
+    MindSpore drops each edge along which no gradient came, such as one to integers. A later run would not find its
+    way along it, and would not run the nodes above it either, though they may be where dw starts. No edge can be made
+    to lead to a ``_Function``.
+    """
+    for node, name, edges in zip(snapshot.nodes, snapshot.names, snapshot.graph().edges):
+        if name == JIT_GRAPH:
+            continue  # all it could lead to was asked for, and its edges must not be touched
+        for index, (edge, (child, _)) in enumerate(zip(edges, node.next_functions)):
+            if edge is not None and child is None and not snapshot.names[edge[0]].startswith(FUNCTION_PREFIX):
+                redirect_edge(node, index, snapshot.nodes[edge[0]], edge[1])
+
+
 def _walk(nodes: List[Any], index: Dict[int, int], since: int) -> Tuple[array, List[str], Tuple[Any, ...]]:
     """Append to ``nodes`` and ``index`` all that can be reached; returns the fields ``flat``, ``names``, ``foreign``.
 
