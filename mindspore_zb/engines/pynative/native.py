@@ -1,4 +1,7 @@
-"""The one place that touches MindSpore's private autograd names; everything else of this engine builds on it.
+"""MindSpore's private autograd names, each behind a function of ours; everything else of this engine builds on it.
+
+Only two other modules touch such names: ``snapshot.py`` walks grad nodes in one tight loop, and ``observe.py`` stands in
+for names while a forward runs.
 
 Each name is probed at import: a MindSpore without it gives one error that says what is missing.
 """
@@ -43,7 +46,7 @@ def missing_features() -> List[str]:
     if not missing:
         node = new_leaf(ms.float32)[1]
         missing += [f"grad node .{name}" for name in ("next_functions", "register_prehook", "_set_next_edge",
-                                                      "_unique_id", "_sequence_nr", "name")
+                                                      "_unique_id", "_sequence_nr", "name", "_input_metadata")
                     if not hasattr(node, name)]
     return missing
 
