@@ -1,7 +1,7 @@
 """MindSpore's private autograd names, each behind a function of ours; everything else of this engine builds on it.
 
-Only two other modules touch such names: ``snapshot.py`` walks grad nodes in one tight loop, and ``observe.py`` stands in
-for names while a forward runs.
+Only two other modules touch such names: ``snapshot.py`` walks grad nodes in one tight loop, and ``observe.py`` stands
+in for names while a forward runs.
 
 Each name is probed at import: a MindSpore without it gives one error that says what is missing.
 """
