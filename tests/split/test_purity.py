@@ -37,9 +37,10 @@ def imported_names(tree):
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
-def test_sources_import_only_the_standard_library_and_the_split(path):
+def test_sources_import_only_the_standard_library_the_split_and_the_errors(path):
     for name in imported_names(ast.parse(path.read_text(encoding="utf-8"))):
-        assert name.split(".")[0] in STANDARD or name.startswith("mindspore_zb.split."), name
+        assert (name.split(".")[0] in STANDARD
+                or name.startswith(("mindspore_zb.split.", "mindspore_zb.errors"))), name
 
 
 @pytest.mark.parametrize("source, name", [

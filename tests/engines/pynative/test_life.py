@@ -52,12 +52,18 @@ class TestFreedByDx:
         """What lies between two matmuls; the activation above the last one is freed when dx ends."""
         seen = []
 
-        def fn(x):
-            h = x.sin()
-            h.register_hook(lambda grad: seen.append(saved.pointers()))
-            return layers(h)
+        class Seen(nn.Cell):
+            """Looks around when the backward comes to it, at the end of dx."""
 
-        saved, grad_fn = forward(fn, tensor(3, 4), layers.weights)
+            def construct(self, x):
+                return x * 2.0
+
+            def bprop(self, x, out, dout):
+                seen.append(saved.pointers())
+                return (dout * 2.0,)
+
+        cell = Seen()
+        saved, grad_fn = forward(lambda x: layers(cell(x)), tensor(3, 4), layers.weights)
         grad_fn.compute_input_grad()
         assert layers.before[1] not in seen[0]
 
