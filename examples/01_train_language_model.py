@@ -169,12 +169,12 @@ def measure_memory(stage: nn.Cell, inputs: Sequence[Any], sens: Any = None) -> T
     rows = [("forward", ledger.alive_bytes(), 0)]
     dx = grad_fn.compute_input_grad(sens)
     groups = grad_fn.weight_groups
-    rows.append(("dx", ledger.alive_bytes(), sum(group.nbytes for group in groups)))
-    for group in groups:
+    rows.append(("dx", ledger.alive_bytes(), grad_fn.nbytes - ledger.alive_bytes()))
+    for group in groups:  # what waits for dw is activations and gradients
         group.compute()
         layers = list(dict.fromkeys(weight.name.rpartition(".")[0] for weight in group.weights))
         name = layers[0] if len(layers) == 1 else f"all {len(layers)} layers"
-        rows.append((f"dw of {name}", ledger.alive_bytes(), sum(group.nbytes for group in groups)))
+        rows.append((f"dw of {name}", ledger.alive_bytes(), max(0, grad_fn.nbytes - ledger.alive_bytes())))
     return rows, dx
 
 
