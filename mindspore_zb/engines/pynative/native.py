@@ -28,9 +28,6 @@ except ImportError:
 Meta = Tuple[Tuple[int, ...], Any]
 """Shape and dtype of a tensor."""
 
-LEAF_SEQUENCE = 2 ** 64 - 1
-"""The sequence number MindSpore gives to leaf nodes."""
-
 
 def missing_features() -> List[str]:
     """The private features of MindSpore that this engine needs and that are not there, by name."""
