@@ -14,7 +14,7 @@ from mindspore_zb.engines.pynative.native import is_python_node_type, node_id, r
 from mindspore_zb.engines.pynative.node_kinds import FUNCTION_PREFIX, JIT_GRAPH
 from mindspore_zb.split import BackwardGraph
 
-_NO_EDGE, _END_OF_NODE = -1, -2
+_NO_EDGE, _END_OF_NODE, _FIRST_SLOT = -1, -2, -2
 _LEAF = ""  # leaves are known by their role, and are named after tensors
 
 
@@ -24,7 +24,8 @@ class Snapshot:
 
     Attributes:
         nodes: MindSpore's grad nodes; a node's place in this list is its number.
-        flat: for each node its edges as ``child, slot`` (or -1 for none), ended by -2.
+        flat: for each node its edges, ended by -2: the child, or -1 for none; where the edge leads to another slot of
+            it than the first, ``-2 - slot`` follows.
         names: the operation of each node; ``@jit`` graphs all have one name, leaves that of their role.
         roots: number and slot of each output's node, None for an output without history.
         inputs, weights: number of each one's leaf node, None where the graph does not hold it.
@@ -50,15 +51,16 @@ class Snapshot:
         """The same for :mod:`mindspore_zb.split`."""
         edges: List[list] = []
         row: List[Optional[Tuple[int, int]]] = []
-        values = iter(self.flat)
-        for value in values:
+        for value in self.flat:
             if value >= 0:
-                row.append((value, next(values)))
+                row.append((value, 0))
             elif value == _NO_EDGE:
                 row.append(None)
-            else:
+            elif value == _END_OF_NODE:
                 edges.append(row)
                 row = []
+            else:
+                row[-1] = (row[-1][0], _FIRST_SLOT - value)
         return BackwardGraph(edges, [root for root in self.roots if root is not None], self.inputs, self.weights,
                              self._rank())
 
@@ -122,39 +124,48 @@ def _walk(nodes: List[Any], index: Dict[int, int], since: int) -> Tuple[array, L
     One plain loop with few calls: graphs have ten thousands of nodes, and this runs for every micro-batch.
     """
     flat: List[int] = []
-    append = flat.append
-    names: List[str] = []
+    append, place_of, found = flat.append, index.setdefault, len(nodes)
+    leaves = []
     foreign = []
-    for node in nodes:  # grows while it is read
+    for number, node in enumerate(nodes):  # grows while it is read
         edges = node.next_functions
-        names.append(node.name() if edges else _LEAF)
+        if not edges:
+            leaves.append(number)
         for child, slot in edges:
             if child is None:
                 append(_NO_EDGE)
                 continue
             identity = child._unique_id()
-            place = index.get(identity)
-            if place is None:
+            place = place_of(identity, found)
+            if place == found:
                 if child._sequence_nr() <= since:
+                    del index[identity]
                     foreign.append(node)
                     append(_NO_EDGE)
                     continue
-                place = index[identity] = len(nodes)
+                found += 1
                 nodes.append(child)
             append(place)
-            append(slot)
+            if slot:
+                append(_FIRST_SLOT - slot)
         append(_END_OF_NODE)
-    _rename(names, nodes)
+    names = _names(nodes)
+    for number in leaves:
+        names[number] = _LEAF
     return array("q", flat), names, tuple(foreign)
 
 
-def _rename(names: List[str], nodes: Sequence[Any]) -> None:
-    """Give all ``@jit`` graphs one name, and mark users' classes, which may be called like an operation."""
+def _names(nodes: Sequence[Any]) -> List[str]:
+    """The operation of each node; all ``@jit`` graphs get one name, and users' classes, which may be called like an
+    operation, are marked."""
+    kinds = list(set(map(type, nodes)))
+    names = list(map(kinds[0].name, nodes)) if len(kinds) == 1 else [node.name() for node in nodes]
     if any(JIT_GRAPH in name for name in set(names)):
-        names[:] = [JIT_GRAPH if JIT_GRAPH in name else name for name in names]
-    if any(map(is_python_node_type, set(map(type, nodes)))):
-        names[:] = [FUNCTION_PREFIX + name if is_python_node_type(type(node)) else name
-                    for name, node in zip(names, nodes)]
+        names = [JIT_GRAPH if JIT_GRAPH in name else name for name in names]
+    if any(map(is_python_node_type, kinds)):
+        names = [FUNCTION_PREFIX + name if is_python_node_type(type(node)) else name
+                 for name, node in zip(names, nodes)]
+    return names
 
 
 @contextlib.contextmanager
