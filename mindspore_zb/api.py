@@ -1,15 +1,16 @@
 """The way in: :func:`forward_and_gradfn`. ``decorator.py`` builds on it."""
 
-from typing import Any, Callable, Tuple
+from typing import Any, Callable, Optional, Sequence, Tuple
 
 from mindspore_zb.arguments import InputLayout, OutputLayout, check_grad_position, check_weights
-from mindspore_zb.engines.pynative.native import detached, leaf_alias
+from mindspore_zb.engines.pynative.native import leaf_alias
 from mindspore_zb.engines.pynative.recording import record
-from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, UnsupportedError
+from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, UnsupportedVersionError
+from mindspore_zb.fallback import refuse_or_warn
 from mindspore_zb.grad_function import GradFunction, Request
 from mindspore_zb.settings import current_options
 from mindspore_zb.structure import flatten
-from mindspore_zb.tensors import is_parameter, is_tensor
+from mindspore_zb.tensors import detached, is_parameter, is_tensor
 
 
 def forward_and_gradfn(fn: Callable[..., Any], /, *inputs: Any, weights: Any = None, has_aux: bool = False,
@@ -63,25 +64,38 @@ def run_forward(fn: Callable[..., Any], inputs: tuple, kwargs: dict, weights: An
     layout = InputLayout(inputs, kwargs, position)
     args, rebound_kwargs, leaves = layout.rebind(leaf_alias, detached)
     outputs = _Outputs(has_aux)
-    recording = record(fn, args, rebound_kwargs, leaves, checked_weights.parameters, outputs,
-                       free_early=current_options().free_early)
+    reason: Optional[str] = None
+    engine, recording = "pynative", None
+    if mode == "graph" or (mode == "auto" and is_compiled(fn)):
+        recorded = _compiled(fn, args, rebound_kwargs, leaves, checked_weights.parameters, has_aux)
+        if isinstance(recorded, str):
+            reason = recorded
+            refuse_or_warn(fn, mode, reason)
+        else:
+            engine, recording = "graph", recorded.recording
+            outputs(recorded.result)
+    if recording is None:
+        recording = record(fn, args, rebound_kwargs, leaves, checked_weights.parameters, outputs,
+                           free_early=current_options().free_early)
     request = Request(checked_weights, position is not None, layout, outputs.layout,
                       tuple((leaf.shape, leaf.dtype) for leaf in leaves))
-    reason = COMPILED_WHOLE if mode == "auto" and is_compiled(fn) else None
-    return outputs.detached(), GradFunction(recording, request, fallback_reason=reason)
+    return outputs.detached(), GradFunction(recording, request, engine, reason)
 
 
-COMPILED_WHOLE = ("fn is compiled by @jit, and this version has no graph engine: the compiled function is one node, "
-                  "so its weight gradients are computed with dx")
-"""Why a compiled function is not split inside."""
+def _compiled(fn: Callable[..., Any], args: tuple, kwargs: dict, leaves: Sequence[Any], weights: Sequence[Any],
+              has_aux: bool) -> Any:
+    """The forward run by the graph engine, or why it cannot be."""
+    try:
+        from mindspore_zb.engines.graph.record import record_compiled
+    except UnsupportedVersionError as error:
+        return str(error)
+    return record_compiled(fn, args, kwargs, leaves, weights, has_aux, current_options().graph_pieces)
 
 
 def check_mode(mode: Any) -> None:
     """Raise unless ``mode`` is one that this version has."""
     if mode not in ("auto", "pynative", "graph"):
         raise ArgumentValueError(f"mode must be 'auto', 'pynative' or 'graph', not {mode!r}")
-    if mode == "graph":
-        raise UnsupportedError("mode='graph': this version has no graph engine; use mode='auto'")
 
 
 def is_compiled(fn: Any) -> bool:

@@ -3,7 +3,7 @@
 import contextlib
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any, Iterator
+from typing import Any, Iterator, Optional
 
 from mindspore_zb.errors import ArgumentTypeError
 
@@ -19,6 +19,7 @@ class Options:
     """
 
     free_early: bool = True
+    graph_pieces: Optional[int] = 4
 
 
 _CURRENT: ContextVar[Options] = ContextVar("mindspore_zb_options", default=Options())
@@ -44,10 +45,17 @@ def options(**changes: Any) -> Iterator[Options]:
         if name not in Options.__dataclass_fields__:
             known = ", ".join(Options.__dataclass_fields__)
             raise ArgumentTypeError(f"there is no setting {name!r}; settings: {known}")
-        if not isinstance(value, bool):
-            raise ArgumentTypeError(f"{name} must be True or False, not {value!r}")
+        _check(name, value)
     token = _CURRENT.set(replace(_CURRENT.get(), **changes))
     try:
         yield _CURRENT.get()
     finally:
         _CURRENT.reset(token)
+
+
+def _check(name: str, value: Any) -> None:
+    if name == "graph_pieces":
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise ArgumentTypeError(f"graph_pieces must be a positive int or None, not {value!r}")
+    elif not isinstance(value, bool):
+        raise ArgumentTypeError(f"{name} must be True or False, not {value!r}")

@@ -21,10 +21,11 @@ class Structure:
     ["out['a'][0]", "out['a'][1]", "out['b'][0]"]
     """
 
-    __slots__ = ("_kind", "_keys", "_children", "size")
+    __slots__ = ("_kind", "_keys", "_children", "size", "container")
 
-    def __init__(self, kind: Any, keys: Optional[tuple], children: Tuple["Structure", ...]):
+    def __init__(self, kind: Any, keys: Optional[tuple], children: Tuple["Structure", ...], container: Any = None):
         self._kind = kind  # None for a leaf; else (build function, base container type)
+        self.container = container  # the type of a container; None for a leaf
         self._keys = keys
         self._children = children
         self.size = 1 if kind is None else sum(child.size for child in children)
@@ -91,10 +92,10 @@ def flatten(value: Any) -> Tuple[List[Any], Structure]:
 def _flatten(value: Any, leaves: List[Any]) -> Structure:
     if isinstance(value, dict):
         children = tuple(_flatten(item, leaves) for item in value.values())
-        return Structure((_dict_builder(value), dict), tuple(value), children)
+        return Structure((_dict_builder(value), dict), tuple(value), children, type(value))
     if isinstance(value, (tuple, list)):
         children = tuple(_flatten(item, leaves) for item in value)
-        return Structure((_sequence_builder(value), list), None, children)
+        return Structure((_sequence_builder(value), list), None, children, type(value))
     leaves.append(value)
     return _LEAF
 

@@ -21,7 +21,12 @@ def is_parameter(value: Any) -> bool:
 
 def is_differentiable(value: Any) -> bool:
     """Whether ``value`` is a tensor of a floating or complex dtype."""
-    return isinstance(value, Tensor) and str(value.dtype) in _DIFFERENTIABLE
+    return isinstance(value, Tensor) and is_differentiable_dtype(value.dtype)
+
+
+def is_differentiable_dtype(dtype: Any) -> bool:
+    """Whether tensors of this dtype can have a gradient."""
+    return str(dtype) in _DIFFERENTIABLE
 
 
 def ones(shape: tuple, dtype: Any) -> Any:
@@ -32,3 +37,16 @@ def ones(shape: tuple, dtype: Any) -> Any:
 def zeros(shape: tuple, dtype: Any) -> Any:
     """Zeros of this shape and dtype."""
     return ops.zeros(shape, dtype)
+
+
+def detached(tensor: Any) -> Any:
+    """The same storage without history and without asking for a gradient."""
+    return tensor.data
+
+
+def copied(tensor: Any) -> Any:
+    """The same values in a storage of its own, without history.
+
+    Not by ``Tensor.copy``: that divides by one and casts there and back, at four times the cost.
+    """
+    return ops.cat((tensor.data,)) if tensor.ndim else tensor.data.copy()

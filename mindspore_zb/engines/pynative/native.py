@@ -8,12 +8,12 @@ Each name is probed at import: a MindSpore without it gives one error that says 
 
 import contextlib
 import math
-import threading
 from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 import mindspore as ms
 from mindspore import Tensor, ops
 
+from mindspore_zb.engines.lock import SERIAL
 from mindspore_zb.errors import UnsupportedVersionError
 
 try:  # 2.10
@@ -72,19 +72,6 @@ def new_leaf(dtype: Any, shape: Tuple[int, ...] = (1,)) -> Tuple[Tensor, Any]:
     tensor = (Tensor([0], dtype) if shape == (1,) else ops.broadcast_to(Tensor(0, dtype), shape)).data
     tensor._requires_grad = True
     return tensor, tensor._grad_node
-
-
-def detached(tensor: Tensor) -> Tensor:
-    """The same storage without history and without asking for a gradient."""
-    return tensor.data
-
-
-def copied(tensor: Tensor) -> Tensor:
-    """The same values in a storage of its own, without history.
-
-    Not by ``Tensor.copy``: that divides by one and casts there and back, at four times the cost.
-    """
-    return ops.cat((tensor.data,)) if tensor.ndim else tensor.data.copy()
 
 
 def leaf_alias(tensor: Tensor) -> Tensor:
@@ -191,11 +178,6 @@ def _top(*_args: Any) -> None:
 def _run_backward(*args: Any, **kwargs: Any) -> Any:
     """Bound at import by :func:`_bind`."""
     raise UnsupportedVersionError("the PyNative engine is not bound")
-
-
-SERIAL: Any = threading.RLock()
-"""Held by every forward and backward. The grad flag of MindSpore 2.9 is one for the process; in 2.10 it is not, but
-what a forward records beside another thread's forward or backward is lost at times, and the gradients wrong."""
 
 
 _RECORDING_LEAF: Any = None

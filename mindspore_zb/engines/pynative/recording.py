@@ -9,14 +9,14 @@ from mindspore_zb.engines.pynative.description import describe_plan
 from mindspore_zb.engines.pynative.dw import GroupState, ReadyState, WaitingState, held_bytes, run_dw
 from mindspore_zb.engines.pynative.dx import Caught, leaf_grad, run_dx
 from mindspore_zb.engines.pynative.lost_gradients import refusing_lost_gradients
-from mindspore_zb.engines.pynative.native import (Meta, allowing_grad_inside, copied, detached, grad_edge,
-                                                  grad_recording, leaf_id, node_id, output_meta, redirect_edge,
-                                                  run_backward)
+from mindspore_zb.engines.pynative.native import (Meta, allowing_grad_inside, grad_edge, grad_recording, leaf_id,
+                                                  node_id, output_meta, redirect_edge, run_backward)
 from mindspore_zb.engines.pynative.node_kinds import JIT_GRAPH, runs_users_code
 from mindspore_zb.engines.pynative.observe import (HAS_SESSIONS, Observation, behind_view, end_recompute_session,
                                                    observe_forward, recompute_session, reentrant_arguments)
 from mindspore_zb.engines.pynative.planner import Circumstances, Plan, plan_for
 from mindspore_zb.engines.pynative.snapshot import Snapshot, cut_foreign_edges, restore_edges, take_snapshot
+from mindspore_zb.tensors import copied, detached
 
 
 class PynativeRecording(Recording):

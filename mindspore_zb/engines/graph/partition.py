@@ -1,0 +1,200 @@
+"""Cut a joint graph into the forward, dx and groups of dw, and find what crosses from one piece to another."""
+
+from dataclasses import dataclass
+from typing import AbstractSet, Dict, FrozenSet, List, Optional, Sequence, Tuple
+
+from mindspore_zb.engines.graph.joint import Joint
+from mindspore_zb.engines.graph.mindir import JointGraph
+from mindspore_zb.errors import UnsupportedError
+from mindspore_zb.split import BackwardGraph, Group, SplitPlan, split_backward
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Nodes that run together.
+
+    Attributes:
+        name: ``"forward"``, ``"dx"``, ``"dw0"``, ...
+        nodes: its nodes.
+        reads: the values it is given.
+        gives: the values that others want of it.
+    """
+
+    name: str
+    nodes: FrozenSet[str]
+    reads: Tuple[str, ...]
+    gives: Tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class WeightPiece:
+    """dw of one or several groups.
+
+    Attributes:
+        piece: what runs; without nodes if the gradients are there after dx.
+        weights: positions of the weights, ascending.
+        values: the gradient of each.
+        needs: all values that it holds from dx on.
+        boundaries: the operations of dx whose results it starts from.
+    """
+
+    piece: Piece
+    weights: Tuple[int, ...]
+    values: Tuple[str, ...]
+    needs: Tuple[str, ...]
+    boundaries: Tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A joint graph in pieces: the forward with all its outputs, dx, and dw in execution order."""
+
+    forward: Piece
+    dx: Piece
+    dw: Tuple[WeightPiece, ...]
+
+
+def cut_joint(joint: Joint, pieces: Optional[int]) -> Partition:
+    """Cut a joint graph.
+
+    Args:
+        joint: the graph.
+        pieces: into how many balanced pieces the groups of dw are gathered; None for one piece per group.
+
+    Raises:
+        UnsupportedError: the backward has effects, or something crosses from piece to piece that is no tensor.
+    """
+    graph = joint.graph
+    _refuse_effects_of_backward(joint)
+    forward = frozenset(graph.ancestors([*joint.outs, *graph.effects]))
+    backward = graph.ancestors([*joint.dxs, *joint.dws], forward)
+    loads = frozenset(node for node in backward if graph.kind(node) == "Load")  # of written parameters: read them now
+    forward |= loads
+    order = [node for node in graph.order if node in backward and node not in loads]
+    split = _split(joint, order)
+    closure = frozenset(order[node] for node in split.closure if node < len(order))
+    gathered = _gather(joint, order, split.groups, pieces)
+    return _cross(joint, forward, closure, gathered)
+
+
+@dataclass(frozen=True)
+class _Gathered:
+    """Some groups of weights: their positions and the nodes outside of dx."""
+
+    weights: Tuple[int, ...]
+    nodes: FrozenSet[str]
+    boundaries: Tuple[str, ...]
+
+
+def _refuse_effects_of_backward(joint: Joint) -> None:
+    graph = joint.graph
+    sens = set(graph.inputs[len(joint.forward.inputs):])
+    depends = set()
+    for node in graph.order:
+        if any(value in sens or graph.node_of(value) in depends for value in graph.reads(node)):
+            depends.add(node)
+    for node in graph.effects:
+        if node in depends:
+            raise UnsupportedError(f"its backward has an effect ({graph.kind(node)}), which would come at another time")
+
+
+def _split(joint: Joint, order: Sequence[str]) -> SplitPlan:
+    """The split of the backward part: its nodes in order, then a leaf for each gradient."""
+    graph = joint.graph
+    number = {node: place for place, node in enumerate(order)}
+    edges: List[List[Tuple[int, int]]] = [[] for _ in order]
+    is_root = [True] * len(order)
+    for place, node in enumerate(order):
+        for value in graph.reads(node):
+            source = number.get(graph.node_of(value))
+            if source is not None:
+                edges[source].append((place, 0))
+                is_root[place] = False
+
+    def leaves(values: Sequence[str]) -> List[Optional[int]]:
+        found: List[Optional[int]] = []
+        for value in values:
+            source = number.get(graph.node_of(value))
+            if source is None:
+                found.append(None)
+                continue
+            edges[source].append((len(edges), 0))
+            found.append(len(edges))
+            edges.append([])
+        return found
+
+    return split_backward(BackwardGraph(edges, [(place, 0) for place, root in enumerate(is_root) if root],
+                                        leaves(joint.dxs), leaves(joint.dws)))
+
+
+def _gather(joint: Joint, order: Sequence[str], groups: Sequence[Group], pieces: Optional[int]) -> List[_Gathered]:
+    """Gather neighbouring groups into ``pieces`` of about equal bytes, plus what needs no work at all."""
+    graph = joint.graph
+    found = [_Gathered(group.weights, frozenset(order[node] for node in group.nodes if node < len(order)),
+                       tuple(graph.kind(order[boundary.node]) for boundary in group.boundaries)) for group in groups]
+    if pieces is not None and len(found) > pieces:
+        cost = [sum(graph.nbytes(value) for node in group.nodes for value in (*graph.reads(node), node))
+                + sum(graph.nbytes(joint.dws[place]) for place in group.weights) for group in found]
+        found = [_merged(found[start:end]) for start, end in balanced(cost, pieces)]
+    inside = {place for group in groups for place in group.weights}
+    loose = tuple(place for place, value in enumerate(joint.dws)
+                  if place not in inside and not graph.is_constant(value))
+    return [*found, _Gathered(loose, frozenset(), ())] if loose else found
+
+
+def _merged(groups: Sequence[_Gathered]) -> _Gathered:
+    return _Gathered(tuple(sorted(place for group in groups for place in group.weights)),
+                     frozenset().union(*(group.nodes for group in groups)),
+                     tuple(name for group in groups for name in group.boundaries))
+
+
+def balanced(costs: Sequence[float], parts: int) -> List[Tuple[int, int]]:
+    """Cut a row of costs into at most ``parts`` ranges of about equal sums.
+
+    >>> balanced([1, 1, 1, 1, 4], 2)
+    [(0, 4), (4, 5)]
+    """
+    total, done, start, ranges = sum(costs), 0.0, 0, []
+    for place, cost in enumerate(costs):
+        done += cost
+        left = len(costs) - place - 1
+        if done >= total * (len(ranges) + 1) / parts or left < parts - len(ranges) - 1:
+            ranges.append((start, place + 1))
+            start = place + 1
+    if start < len(costs):
+        ranges.append((start, len(costs)))
+    return ranges
+
+
+def _cross(joint: Joint, forward: FrozenSet[str], closure: FrozenSet[str],
+           gathered: Sequence[_Gathered]) -> Partition:
+    """Find what each piece reads and gives."""
+    graph = joint.graph
+    dw = []
+    wanted: Dict[str, None] = dict.fromkeys(joint.dxs)
+    for number, group in enumerate(gathered):
+        values = tuple(joint.dws[place] for place in group.weights)
+        reads = _reads(graph, group.nodes)
+        gives = _distinct(value for value in values if graph.node_of(value) in group.nodes)
+        ready = _distinct(value for value in values if graph.node_of(value) not in group.nodes)
+        needs = _distinct([*reads, *ready])
+        wanted.update(dict.fromkeys(needs))
+        dw.append(WeightPiece(Piece(f"dw{number}", group.nodes, reads, gives), group.weights, values, needs,
+                              group.boundaries))
+    dx = Piece("dx", closure, _reads(graph, closure), tuple(v for v in wanted if graph.node_of(v) in closure))
+    wanted.update(dict.fromkeys(dx.reads))
+    outs = dict.fromkeys((*joint.outs, *wanted))
+    piece = Piece("forward", forward, _reads(graph, forward), tuple(v for v in outs if graph.node_of(v) in forward))
+    for part in (piece, dx, *(group.piece for group in dw)):
+        for value in (*part.gives, *part.reads):
+            graph.meta(value)  # raises if it is no tensor
+    return Partition(piece, dx, tuple(dw))
+
+
+def _reads(graph: JointGraph, nodes: AbstractSet[str]) -> Tuple[str, ...]:
+    return _distinct(value for node in graph.order if node in nodes for value in graph.reads(node)
+                     if graph.node_of(value) not in nodes)
+
+
+def _distinct(values) -> Tuple[str, ...]:
+    return tuple(dict.fromkeys(values))

@@ -1,0 +1,137 @@
+"""A compiled call: its pieces, ready to run, and what goes in and out of each."""
+
+import itertools
+from dataclasses import dataclass
+from typing import Any, Dict, Optional, Sequence, Tuple
+
+from mindspore_zb.engines.graph.checking import check_model
+from mindspore_zb.engines.graph.emit import emit_piece, plain_reads, written_by
+from mindspore_zb.engines.graph.joint import Call, Joint, compile_joint
+from mindspore_zb.engines.graph.mindir import JointGraph, Meta
+from mindspore_zb.engines.graph.native import LoadedGraph
+from mindspore_zb.engines.graph.outputs import NestedResult
+from mindspore_zb.engines.graph.partition import Piece, WeightPiece, cut_joint
+from mindspore_zb.errors import UnsupportedError
+
+_NAMES = itertools.count()
+
+Values = Dict[str, Any]
+"""The tensors of one micro-batch by the names of their values."""
+
+
+class CompiledPiece:
+    """A piece that can be run.
+
+    Args:
+        graph: the joint graph that it is part of.
+        piece: the piece.
+        parameters: all Parameters by the names of their values.
+    """
+
+    def __init__(self, graph: JointGraph, piece: Piece, parameters: Dict[str, Any]):
+        self.reads = plain_reads(graph, piece)
+        self.gives = piece.gives
+        self._run: Optional[LoadedGraph] = None
+        if piece.nodes and (piece.gives or set(graph.effects) & piece.nodes):
+            model = emit_piece(graph, piece, f"zero_bubble{next(_NAMES)}_{piece.name}")
+            check_model(model, graph.model)
+            written = {parameter_name(value): parameters[value] for value in written_by(graph, piece)}
+            self._run = LoadedGraph(model.SerializeToString(), written)
+
+    def run(self, values: Values) -> None:
+        """Compute what it gives from ``values``, and add it there."""
+        if self._run is not None:
+            values.update(zip(self.gives, self._run(tuple([values[name] for name in self.reads]))))
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled call.
+
+    Attributes:
+        inputs: the values that are the call's tensors.
+        sens: the values that are the gradients of the outputs, one for each of ``outs``.
+        parameters: the Parameters that the pieces read, by value.
+        metas: shape and dtype of each parameter when it was compiled.
+        constants: results that are constants.
+        outs, dxs, differentiable, main, aux: see :class:`~mindspore_zb.engines.graph.joint.Joint`.
+        out_metas: shape and dtype of each output.
+        forward, dx, dw: the pieces; ``groups`` tells of each of ``dw`` what it holds and gives.
+        nbytes: bytes of each value that crosses.
+    """
+
+    inputs: Tuple[str, ...]
+    sens: Tuple[str, ...]
+    parameters: Dict[str, Any]
+    metas: Tuple[Tuple[Any, Meta], ...]
+    constants: Dict[str, Any]
+    outs: Tuple[str, ...]
+    out_metas: Tuple[Meta, ...]
+    dxs: Tuple[str, ...]
+    differentiable: Tuple[int, ...]
+    main: NestedResult
+    aux: Optional[NestedResult]
+    forward: CompiledPiece
+    dx: CompiledPiece
+    dw: Tuple[CompiledPiece, ...]
+    groups: Tuple[WeightPiece, ...]
+
+
+def compile_program(call: Call, parameters: Sequence[Any], pieces: Optional[int]) -> Program:
+    """Compile a call and cut it.
+
+    Args:
+        call: the call.
+        parameters: every Parameter that ``fn`` may read.
+        pieces: see :func:`~mindspore_zb.engines.graph.partition.cut_joint`.
+
+    Raises:
+        UnsupportedError: the graph cannot be cut.
+        Exception: whatever MindSpore raises if it cannot compile ``fn``.
+    """
+    joint = compile_joint(call)
+    graph = joint.graph
+    found = _find_parameters(graph, [*parameters, *call.weights])
+    partition = cut_joint(joint, pieces)
+    forward, dx, *dw = (CompiledPiece(graph, piece, found) for piece in
+                        (partition.forward, partition.dx, *(group.piece for group in partition.dw)))
+    count = len(call.tensors)
+    return Program(
+        inputs=graph.inputs[:count], sens=graph.inputs[count:], parameters=found,
+        metas=tuple((parameter, (tuple(parameter.shape), parameter.dtype)) for parameter in found.values()),
+        constants=_constants(joint), outs=joint.outs, out_metas=tuple(graph.meta(value) for value in joint.outs),
+        dxs=joint.dxs, differentiable=joint.differentiable, main=joint.main, aux=joint.aux,
+        forward=forward, dx=dx, dw=tuple(dw), groups=partition.dw)
+
+
+def parameter_name(value: str) -> str:
+    """The name of the Parameter behind the value of a graph, which has the graph's name before it."""
+    return value.split(":", 1)[1]
+
+
+def _find_parameters(graph: JointGraph, parameters: Sequence[Any]) -> Dict[str, Any]:
+    """The Parameter behind each value.
+
+    Raises:
+        UnsupportedError: one is not known, or two have one name.
+    """
+    by_name: Dict[str, Any] = {}
+    for parameter in parameters:
+        if by_name.setdefault(parameter.name, parameter) is not parameter:
+            raise UnsupportedError(f"two of its Parameters are called {parameter.name!r}")
+    found = {}
+    for value in graph.parameters:
+        if parameter_name(value) not in by_name:
+            raise UnsupportedError(f"it reads a Parameter {parameter_name(value)!r} that is in none of its Cells")
+        found[value] = by_name[parameter_name(value)]
+    return found
+
+
+def _constants(joint: Joint) -> Dict[str, Any]:
+    graph = joint.graph
+    values = (*joint.outs, *joint.dxs)
+    found: Dict[str, Any] = {value: graph.constant(value) for value in values if graph.is_constant(value)}
+    for value in joint.dws:
+        if graph.is_constant(value) and graph.constant(value).asnumpy().any():
+            raise UnsupportedError("a weight has a gradient that does not depend on sens")
+    return found

@@ -1,0 +1,125 @@
+"""The graph engine's recording of one forward pass: the values of one micro-batch between its pieces."""
+
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Set, Tuple
+
+from mindspore_zb.engines.base import BoundaryInfo, Description, GroupInfo, Recording
+from mindspore_zb.engines.graph.description import describe_program
+from mindspore_zb.engines.graph.native import contiguous
+from mindspore_zb.engines.graph.program import Program, Values
+from mindspore_zb.engines.lock import SERIAL
+from mindspore_zb.tensors import copied, detached, zeros
+
+
+class GraphRecording(Recording):
+    """One forward pass of a compiled call; see :class:`~mindspore_zb.engines.base.Recording`.
+
+    Args:
+        program: the compiled call.
+        values: what its forward computed, and what it was given.
+        wanted_inputs: for each input that a gradient is asked for its place among ``program.dxs``.
+        wanted_weights: the same for the weights, None for one that asks for no gradient.
+    """
+
+    def __init__(self, program: Program, values: Values, wanted_inputs: Sequence[Optional[int]],
+                 wanted_weights: Sequence[Optional[int]]):
+        self._program: Optional[Program] = program
+        self._wanted_inputs = wanted_inputs
+        self._positions = {place: position for position, place in enumerate(wanted_weights) if place is not None}
+        self._wanted_weights = wanted_weights
+        self._remaining: Set[int] = set(range(len(program.groups)))
+        kept = {*self._needed(self._remaining), *program.dx.reads, *program.dxs}
+        self._values = {name: value for name, value in values.items() if name in kept}
+
+    def groups(self) -> Tuple[GroupInfo, ...]:
+        return tuple(GroupInfo(tuple(self._positions[place] for place in group.weights),
+                               tuple(BoundaryInfo(name, ()) for name in group.boundaries))
+                     for group in self._program.groups)
+
+    def input_grads(self, sens: Sequence[Any]) -> List[Optional[Any]]:
+        program, values = self._program, self._values
+        self._start(sens, copy_for=self._needed(range(len(program.groups))))
+        with SERIAL:
+            program.dx.run(values)
+        grads = self._input_results()
+        if program.groups:
+            self._keep(range(len(program.groups)))
+        else:
+            self.release()
+        return grads
+
+    def weight_grads(self, groups: Sequence[int], keep_graph: bool) -> List[Tuple[int, Optional[Any]]]:
+        found: List[Tuple[int, Optional[Any]]] = []
+        for number in groups:
+            found.extend(self._run_group(number))
+            if not keep_graph:
+                self._remaining.discard(number)
+                self._keep(self._remaining)
+        if not self._remaining:
+            self.release()
+        return found
+
+    def _run_group(self, number: int) -> List[Tuple[int, Optional[Any]]]:
+        program = self._program
+        group, values = program.groups[number], dict(self._values)
+        with SERIAL:
+            program.dw[number].run(values)
+        return [(self._positions[place], detached(values[value]))
+                for place, value in zip(group.weights, group.values)]
+
+    def all_grads(self, sens: Sequence[Any],
+                  keep_graph: bool) -> Tuple[List[Optional[Any]], List[Optional[Any]]]:
+        program, before = self._program, dict(self._values)
+        self._start(sens, copy_for=())
+        with SERIAL:
+            program.dx.run(self._values)
+        input_grads = self._input_results()
+        weight_grads: List[Optional[Any]] = [None] * len(self._wanted_weights)
+        for number in range(len(program.groups)):
+            if not keep_graph:
+                self._keep(range(number, len(program.groups)))
+            for position, grad in self._run_group(number):
+                weight_grads[position] = grad
+        if keep_graph:
+            self._values = before
+        else:
+            self.release()
+        return input_grads, weight_grads
+
+    def _start(self, sens: Sequence[Any], copy_for: Iterable[str]) -> None:
+        """Put the gradients of the outputs where the pieces read them; None counts as zeros."""
+        program = self._program
+        later = set(copy_for)  # dw reads it later, and callers reuse buffers
+        given: Dict[int, Any] = dict(zip(program.differentiable, sens))
+        for place, (name, meta) in enumerate(zip(program.sens, program.out_metas)):
+            grad = given.get(place)
+            if grad is None:
+                self._values[name] = zeros(*meta)
+            else:
+                self._values[name] = copied(grad) if name in later else contiguous(detached(grad))
+
+    def _input_results(self) -> List[Optional[Any]]:
+        values = (self._program.dxs[place] if place is not None else None for place in self._wanted_inputs)
+        return [None if value is None else detached(self._values[value]) for value in values]
+
+    def _needed(self, groups: Iterable[int]) -> Set[str]:
+        return {value for number in groups for value in self._program.groups[number].needs}
+
+    def _keep(self, groups: Iterable[int]) -> None:
+        """Let go of all values but those that these groups and the unchanging part of the program need."""
+        needed = self._needed(groups)
+        self._values = {name: value for name, value in self._values.items() if name in needed}
+
+    def held_bytes(self, groups: Sequence[int]) -> int:
+        held = {}
+        for name in self._needed(number for number in groups if number in self._remaining):
+            if name not in self._program.parameters and name in self._values:
+                tensor = self._values[name]
+                held[tensor.data_ptr()] = tensor.nbytes
+        return sum(held.values())
+
+    def describe(self) -> Description:
+        return describe_program(self._program, self._values, self._remaining)
+
+    def release(self) -> None:
+        self._values = {}
+        self._remaining = set()
