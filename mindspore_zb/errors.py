@@ -13,6 +13,10 @@ class ArgumentTypeError(ZeroBubbleError, TypeError):
     """An argument has a type that cannot be used; the message names the argument."""
 
 
+class MalformedGraphError(ZeroBubbleError, ValueError):
+    """A serialised graph that the loader or the compiler might misread or die of; the message names the place."""
+
+
 class StateError(ZeroBubbleError, RuntimeError):
     """A call came in the wrong order, or after the graph was released."""
 
