@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from mindspore_zb.engines.graph.frozen_state import FrozenState, reached_parameters, take_frozen_state
+from mindspore_zb.engines.graph.frozen_state import FrozenState, take_frozen_state
 from mindspore_zb.engines.graph.joint import Call
 from mindspore_zb.engines.graph.program import Program, compile_program
+from mindspore_zb.engines.graph.reached import reach
 from mindspore_zb.engines.graph.reasons import reason_of
 from mindspore_zb.engines.graph.refusals import why_not_compiled
 from mindspore_zb.engines.lock import SERIAL
@@ -79,7 +80,7 @@ def _compile(call: Call, pieces: Optional[int]) -> Entry:
     if refusal is not None:
         return Entry(state, None, refusal)
     try:
-        program = compile_program(call, reached_parameters(call.fn), pieces)
+        program = compile_program(call, [parameter for _, parameter in reach(call.fn).parameters.values()], pieces)
     except Exception as error:  # whatever the compiler raises; the PyNative engine does the work then
         return Entry(state, None, reason_of(error))
     changed = state.difference()
