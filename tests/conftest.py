@@ -24,3 +24,14 @@ def recording():
             executor.set_grad_flag(flag)
 
     return record
+
+
+def pytest_addoption(parser):
+    parser.addoption("--graph", action="store_true",
+                     help="treat every function as compiled, so that the graph engine runs whatever it can")
+
+
+def pytest_configure(config):
+    if config.getoption("--graph"):
+        from tests.graph_mode import prefer_graph
+        prefer_graph(config)
