@@ -1,0 +1,152 @@
+"""The best schedule that a memory limit allows, under given costs."""
+
+from typing import Callable, Dict, List, Optional, Tuple
+
+from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, ScheduleError
+from mindspore_zb.schedule.catalogue import GENERATORS, check_count
+from mindspore_zb.schedule.communication import with_communication
+from mindspore_zb.schedule.construction import Construction, Shape, Task, computations_of
+from mindspore_zb.schedule.costs import Costs
+from mindspore_zb.schedule.programs import Schedule
+from mindspore_zb.schedule.shapes import first_shapes, neighbours
+from mindspore_zb.schedule.simulation import Simulation, simulate
+from mindspore_zb.schedule.validation import fits
+
+WORK = 1_500_000
+"""How many computations a search places, about; the bound on its time. A clock would make ranks disagree."""
+STARTS = 3
+"""From how many of the first shapes the search goes on."""
+
+Progress = Callable[[int, int, float], None]
+
+
+def search(costs: Costs, stages: int, microbatches: int, memory_limit: Optional[float] = None, *, chunks: int = 2,
+           weight_parts: int = 1, progress: Optional[Progress] = None) -> Schedule:
+    """The best schedule found for given costs: never worse than the best one of the catalogue that fits the limit.
+
+    Args:
+        costs: times and memory; ``memory_limit`` is in the same unit as their ``m_b``.
+        stages: p, the number of ranks.
+        microbatches: m.
+        memory_limit: the most activation memory of a rank; None for no limit.
+        chunks: the most stages that a rank may hold: 2 admits ZB-V beside schedules of one stage per rank.
+        weight_parts: in how many parts each W is cut, so that they fit into smaller gaps.
+        progress: called with ``(tried, at most, lowest bubble rate so far)`` now and then, and at the end.
+
+    Returns:
+        The schedule, named "auto" and what it was made from. The same arguments give the same schedule.
+
+    Raises:
+        ScheduleError: nothing fits the limit.
+        ArgumentTypeError, ArgumentValueError: an argument cannot be used.
+
+    Source: the heuristic of arXiv 2401.10241, section 3.1, followed by local improvement.
+
+    >>> schedule = search(Costs(f=2, b=2, w=1, m_w=0.5), stages=4, microbatches=12, memory_limit=8)
+    >>> simulate(schedule, schedule_costs).bubble_rate < 0.05 if (schedule_costs := Costs(f=2, b=2, w=1)) else None
+    True
+    """
+    _check_arguments(costs, stages, microbatches, memory_limit, chunks, weight_parts)
+    ready = _best_of_catalogue(costs, stages, microbatches, memory_limit, chunks, weight_parts)
+    task = Task(costs.stage_costs(stages), microbatches, memory_limit, weight_parts)
+    if min(task.most_in_flight()) < 1:
+        if ready is None:
+            raise ScheduleError(_nothing_fits(task))
+        return ready.schedule
+    walk = _Walk(task, ready, progress)
+    walk.explore()
+    made = walk.best
+    if ready is not None and (made is None or ready.makespan <= made[0][0]):
+        return _named(ready.schedule, f"auto: {ready.schedule.name}")
+    if made is None:
+        raise ScheduleError(_nothing_fits(task))
+    orders = Construction(task, made[1]).orders
+    return with_communication("auto", microbatches, computations_of(orders, weight_parts))
+
+
+def _check_arguments(costs: Costs, stages: int, microbatches: int, memory_limit: Optional[float], chunks: int,
+                     weight_parts: int) -> None:
+    if not isinstance(costs, Costs):
+        raise ArgumentTypeError(f"costs is a Costs, not {type(costs).__name__}")
+    for name, value in (("stages", stages), ("microbatches", microbatches), ("chunks", chunks),
+                        ("weight_parts", weight_parts)):
+        check_count(name, value)
+    if memory_limit is not None and not memory_limit > 0:
+        raise ArgumentValueError(f"memory_limit is above 0, or None for no limit, not {memory_limit}")
+
+
+def _named(schedule: Schedule, name: str) -> Schedule:
+    return Schedule(name, schedule.microbatches, schedule.actions, schedule.chunks)
+
+
+def _best_of_catalogue(costs: Costs, stages: int, microbatches: int, limit: Optional[float], chunks: int,
+                       weight_parts: int) -> Optional[Simulation]:
+    best = None
+    for make in GENERATORS.values():
+        schedule = make(stages, microbatches, weight_parts)
+        if schedule.chunks <= chunks:
+            run = simulate(schedule, costs)
+            if fits(max(run.peak_memory), limit) and (best is None or run.makespan < best.makespan):
+                best = run
+    return best
+
+
+def _nothing_fits(task: Task) -> str:
+    need = [max(before, after) for before, after in zip(task.costs.m_b, task.costs.m_w)]
+    rank = need.index(max(need))
+    return (f"no schedule fits a memory limit of {task.memory_limit:g}: one micro-batch alone takes {need[rank]:g} on "
+            f"rank {rank}")
+
+
+class _Walk:
+    """From shape to better shape, within a bounded amount of work; a shape is tried once."""
+
+    def __init__(self, task: Task, ready: Optional[Simulation], progress: Optional[Progress]):
+        self._task = task
+        size = task.costs.ranks * task.microbatches * (2 + task.weight_parts)
+        self._most = max(WORK // size, 150)
+        self._progress = progress
+        self._measures: Dict[Shape, Tuple[float, float]] = {}
+        self._work = task.microbatches * max(task.costs.work())
+        self._lowest = float("inf") if ready is None else ready.makespan
+        self.best: Optional[Tuple[Tuple[float, float], Shape]] = None
+
+    def explore(self) -> None:
+        """Try the first shapes, then the neighbours of the best of them until none is better or the work is done."""
+        for shape in first_shapes(self._task):
+            self._measure(shape)
+        starts = sorted(self._measures, key=self._measures.get)[:STARTS]  # stable: the first of equals
+        for shape in starts:
+            self._descend(shape)
+        self._report()
+
+    def _descend(self, shape: Shape) -> None:
+        better: List[Shape] = [shape]
+        while better and not self._exhausted():
+            shape = better.pop()
+            reached = self._measures[shape]
+            for other in neighbours(shape, self._task):
+                if self._exhausted():
+                    return
+                if self._measure(other) < reached:
+                    better.append(other)
+                    break
+
+    def _exhausted(self) -> bool:
+        return len(self._measures) >= self._most or self._lowest <= self._work
+
+    def _measure(self, shape: Shape) -> Tuple[float, float]:
+        if shape not in self._measures:
+            measure = Construction(self._task, shape).measure()
+            self._measures[shape] = measure
+            if self.best is None or measure < self.best[0]:
+                self.best = measure, shape
+                self._lowest = min(self._lowest, measure[0])
+            if len(self._measures) % 20 == 0:
+                self._report()
+        return self._measures[shape]
+
+    def _report(self) -> None:
+        if self._progress is not None:
+            rate = (self._lowest - self._work) / self._lowest if self._lowest else 0.0
+            self._progress(len(self._measures), self._most, rate)
