@@ -42,8 +42,8 @@ def search(costs: Costs, stages: int, microbatches: int, memory_limit: Optional[
 
     Source: the heuristic of arXiv 2401.10241, section 3.1, followed by local improvement.
 
-    >>> schedule = search(Costs(f=2, b=2, w=1, m_w=0.5), stages=4, microbatches=12, memory_limit=8)
-    >>> simulate(schedule, schedule_costs).bubble_rate < 0.05 if (schedule_costs := Costs(f=2, b=2, w=1)) else None
+    >>> costs = Costs(f=2, b=2, w=1, m_b=1, m_w=0.5)
+    >>> simulate(search(costs, stages=4, microbatches=12, memory_limit=8), costs).bubble_rate < 0.05
     True
     """
     _check_arguments(costs, stages, microbatches, memory_limit, chunks, weight_parts)
@@ -148,5 +148,5 @@ class _Walk:
 
     def _report(self) -> None:
         if self._progress is not None:
-            rate = (self._lowest - self._work) / self._lowest if self._lowest else 0.0
+            rate = max(self._lowest - self._work, 0.0) / self._lowest if self._lowest else 0.0
             self._progress(len(self._measures), self._most, rate)

@@ -42,6 +42,10 @@ class Simulation:
     bubble_rate: float
     peak_memory: Tuple[float, ...]
 
+    def entries(self) -> List[Tuple[int, Action, float, float]]:
+        """``(rank, action, start, end)`` of every action: what pictures and traces are made from."""
+        return [(timed.rank, timed.action, timed.start, timed.end) for timeline in self.timeline for timed in timeline]
+
 
 def simulate(schedule: Schedule, costs: Costs) -> Simulation:
     """Run a schedule under given costs, every action as soon as its rank and its message are there.
@@ -69,7 +73,8 @@ def simulate(schedule: Schedule, costs: Costs) -> Simulation:
     work = schedule.microbatches * max(stage_costs.work())
     return Simulation(
         schedule=schedule, costs=costs, timeline=timeline, spans=tuple(spans), makespan=makespan,
-        total_time=max(ends) - min(starts), bubble_rate=(makespan - work) / makespan if makespan else 0.0,
+        total_time=max(ends) - min(starts),
+        bubble_rate=max(makespan - work, 0.0) / makespan if makespan else 0.0,  # below 0 only by rounding
         peak_memory=tuple(max(memory, default=0.0) for memory in memory_by_action(schedule, stage_costs)))
 
 
