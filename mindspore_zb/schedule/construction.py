@@ -1,179 +1,156 @@
-"""A schedule of one chunk per rank from a few numbers, timed while it is made.
+"""From the F and B of each rank to a whole schedule: W are put in while the times are found.
 
-Source: the heuristic of arXiv 2401.10241, section 3.1, here with the numbers per rank.
+A W goes where its rank would wait, where its memory is needed, where more W wait than the shape allows, and at the
+end. Source: the heuristic of arXiv 2401.10241, section 3.1, here with numbers per rank and for any order of F and B.
 """
 
 import math
-from dataclasses import dataclass
-from typing import Dict, List, Optional, Tuple
+from collections import deque
+from typing import Deque, Dict, List, Sequence, Tuple
 
 from mindspore_zb.schedule.actions import Action
-from mindspore_zb.schedule.costs import StageCosts
-from mindspore_zb.schedule.validation import TOLERANCE
+from mindspore_zb.schedule.placement import rank_of_stage
+from mindspore_zb.schedule.shapes import TOLERANCE, Orders, Shape, Task, orders_of
 
 F, B, W = "FBW"
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The numbers that make a schedule.
-
-    Attributes:
-        in_flight: for each rank how many micro-batches may be between their F and their B; no rank has more than the
-            rank before, or they would wait for each other for ever.
-        lag: for each rank how many W wait, at most, before the first of them is run.
-        fill: a W goes into a gap that is at least this share of it.
-    """
-
-    in_flight: Tuple[int, ...]
-    lag: Tuple[int, ...]
-    fill: float = 1.0
-
-
-@dataclass(frozen=True)
-class Task:
-    """What every schedule of a search has to do, in numbers."""
-
-    costs: StageCosts
-    microbatches: int
-    memory_limit: Optional[float]
-    weight_parts: int
-
-    def most_in_flight(self) -> List[int]:
-        """For each rank how many micro-batches may be in flight, by memory and by the ranks before."""
-        most = []
-        bound = self.microbatches
-        for memory, after in zip(self.costs.m_b, self.costs.m_w):
-            if self.memory_limit is not None and max(memory, after) > 0:
-                room = self.memory_limit * (1 + TOLERANCE) - max(after - memory, 0.0)
-                bound = min(bound, math.floor(room / memory) if memory else self.microbatches)
-            most.append(bound)
-        return most
 
 
 class Construction:
     """A schedule in the making: each rank takes its next action as soon as it is known when that can start.
 
     Attributes:
-        orders: for each rank the kinds of its computations in order; each kind takes the micro-batches in order.
+        orders: for each rank its computations as ``(kind, stage)``; each kind takes the micro-batches in order.
         spans: for each rank the time from its first start to its last end.
+        complete: whether everything could be placed within the memory limit.
     """
 
     def __init__(self, task: Task, shape: Shape):
-        ranks = task.costs.ranks
-        self._arrived: Dict[str, List[List[float]]] = {
-            F: [[0.0] * task.microbatches, *([] for _ in range(ranks - 1))],
-            B: [*([] for _ in range(ranks - 1)), None]}  # the last rank's own F starts its B
-        limit = math.inf if task.memory_limit is None else task.memory_limit * (1 + TOLERANCE)
-        self._ranks = [_Rank(task, shape, rank, limit, self._arrived) for rank in range(ranks)]
+        mail = _Mail(task)
+        ranks = [_Rank(task, shape, rank, order, mail) for rank, order in enumerate(orders_of(shape, task))]
         moved = True
         while moved:
             moved = False
-            for rank in self._ranks:
+            for rank in ranks:
                 moved = rank.advance() or moved
-        self.complete = all(rank.finished for rank in self._ranks)
-        self.orders = [rank.order for rank in self._ranks]
-        self.spans = [rank.end - rank.start for rank in self._ranks]
+        self.complete = all(rank.finished for rank in ranks)
+        self.orders = [rank.order for rank in ranks]
+        self.spans = [rank.end - rank.start for rank in ranks]
 
     def measure(self) -> Tuple[float, float]:
         """What the search makes small: the longest span, then the sum of all."""
         return (max(self.spans), sum(self.spans)) if self.complete else (math.inf, math.inf)
 
 
+class _Mail:
+    """When the inputs and the gradients of each stage are there, micro-batch after micro-batch.
+
+    Attributes:
+        inputs, gradients: for each stage the times that are known so far.
+        next_hop, before_hop: for each stage the time of a message to the next stage, and to the one before.
+    """
+
+    def __init__(self, task: Task):
+        costs = task.costs
+        self.stages = costs.ranks * task.chunks
+        place = [rank_of_stage(stage, costs.ranks) for stage in range(self.stages)]
+        hops = [0.0 if one == other else costs.hops[min(one, other)] for one, other in zip(place, place[1:])]
+        self.next_hop, self.before_hop = [*hops, 0.0], [0.0, *hops]
+        at_once = [0.0] * task.microbatches  # the first inputs are there; the last stage's own F makes its gradient
+        self.inputs: List[List[float]] = [list(at_once), *([] for _ in range(self.stages))]
+        self.gradients: List[List[float]] = [*([] for _ in range(self.stages - 1)), list(at_once), []]
+
+
 class _Rank:
     """One rank: its clock, its memory, and what it has done."""
 
-    def __init__(self, task: Task, shape: Shape, rank: int, limit: float, arrived: Dict[str, List[List[float]]]):
-        costs = task.costs
-        self._microbatches, self._parts, self._limit = task.microbatches, task.weight_parts, limit
-        self._f, self._b, self._w = costs.f[rank], costs.b[rank], costs.w[rank] / task.weight_parts
-        self._m_b, self._m_w = costs.m_b[rank], costs.m_w[rank]
-        self._in_flight, self._lag = shape.in_flight[rank], shape.lag[rank] * task.weight_parts
-        self._gap = max(self._w * shape.fill * (1 - TOLERANCE), 0.0)
-        self._inputs, self._gradients = arrived[F][rank], arrived[B][rank]
-        last = rank == costs.ranks - 1
-        self._next, self._hop_down = (None, 0.0) if last else (arrived[F][rank + 1], costs.hops[rank])
-        self._before, self._hop_up = (arrived[B][rank - 1], costs.hops[rank - 1]) if rank else (None, 0.0)
-        self.order: List[str] = []
+    def __init__(self, task: Task, shape: Shape, rank: int, todo: Sequence[Tuple[str, int]], mail: _Mail):
+        self._costs, self._mail, self._parts, self._limit = task.costs, mail, task.weight_parts, task.limit
+        self._lag = shape.lag[rank] * task.weight_parts
+        self._fill = shape.fill * (1 - TOLERANCE)
+        self._todo, self._place = todo, 0
+        self._done: Dict[Tuple[str, int], int] = {step: 0 for step in todo}
+        self._waiting: Deque[int] = deque()
+        """The stages of the W, or parts of W, that wait."""
+        self._held = 0.0
+        self.order: List[Tuple[str, int]] = []
         self.start, self.end = math.inf, 0.0
-        self._forwards = self._backwards = self._waiting = 0
         self.finished = False
 
     def advance(self) -> bool:
         """Take actions until it is not known when the next can start. Whether any was taken."""
-        moved = False
-        while not self.finished:
-            if self._backwards == self._microbatches:
-                self._run_weights(self._waiting)
-                self.finished = True
-            elif self._wants_forward():
-                if self._forwards >= len(self._inputs):
-                    return moved
-                self._forward(self._inputs[self._forwards])
-            elif self._forwards == self._backwards:
-                return moved  # no room for a single micro-batch
-            else:
-                if self._gradients is not None and self._backwards >= len(self._gradients):
-                    return moved
-                self._backward(0.0 if self._gradients is None else self._gradients[self._backwards])
-            moved = True
-        return moved
+        first = self._place
+        while self._place < len(self._todo):
+            step = kind, stage = self._todo[self._place]
+            ready = (self._mail.inputs if kind == F else self._mail.gradients)[stage]
+            done = self._done[step]
+            if done >= len(ready) or not self._take(kind, stage, ready[done]):
+                return self._place > first
+            self._done[step] = done + 1
+            self._place += 1
+            self.order.append(step)
+            if kind == B and len(self._waiting) > self._lag:
+                self._run_weights(len(self._waiting) - self._lag)
+        if self.finished:
+            return False
+        self._run_weights(len(self._waiting))
+        self.finished = True
+        return True
 
-    def _wants_forward(self) -> bool:
-        return self._forwards < self._microbatches and self._forwards - self._backwards < self._in_flight
-
-    def _forward(self, ready: float) -> None:
-        self._fill_gap(ready)
-        self._make_room(self._m_b)
-        start = max(self.end, ready)
-        self.start = min(self.start, start)
-        self.end = start + self._f
-        self._forwards += 1
-        self.order.append(F)
-        if self._next is not None:
-            self._next.append(self.end + self._hop_down)
-
-    def _backward(self, ready: float) -> None:
-        self._fill_gap(ready)
-        self._make_room(max(self._m_w - self._m_b, 0.0))
-        self.end = max(self.end, ready) + self._b
-        self._backwards += 1
-        self.order.append(B)
-        if self._before is not None:
-            self._before.append(self.end + self._hop_up)
-        self._waiting += self._parts
-        if self._waiting > self._lag:
-            self._run_weights(self._waiting - self._lag)
+    def _take(self, kind: str, stage: int, ready: float) -> bool:
+        """Run an F or a B, and W before it. False if there is no room for it."""
+        costs, mail = self._costs, self._mail
+        if self._waiting and ready > self.end:
+            self._fill_gap(ready)
+        growth = costs.m_b[stage] if kind == F else costs.m_w[stage] - costs.m_b[stage]
+        while self._waiting and self._held + growth > self._limit:
+            self._run_weights(1)
+        if self._held + growth > self._limit and growth > 0:
+            return False
+        self._held += growth
+        if ready > self.end:
+            self.end = ready
+        if kind == F:
+            self.start = min(self.start, self.end)
+            self.end += costs.f[stage]
+            mail.inputs[stage + 1].append(self.end + mail.next_hop[stage])
+            return True
+        self.end += costs.b[stage]
+        mail.gradients[stage - 1].append(self.end + mail.before_hop[stage])
+        self._waiting.extend([stage] * self._parts)
+        return True
 
     def _fill_gap(self, ready: float) -> None:
-        while self._waiting and ready - self.end >= self._gap and ready > self.end:
+        while self._waiting:
+            weight = self._costs.w[self._waiting[0]] / self._parts
+            if ready <= self.end or ready - self.end < weight * self._fill:
+                return
             self._run_weights(1)
-
-    def _make_room(self, memory: float) -> None:
-        held = (self._forwards - self._backwards) * self._m_b + self._waiting * self._m_w / self._parts
-        while self._waiting and held + memory > self._limit:
-            self._run_weights(1)
-            held -= self._m_w / self._parts
 
     def _run_weights(self, count: int) -> None:
-        self.end += count * self._w
-        self._waiting -= count
-        self.order += [W] * count
+        costs, parts = self._costs, self._parts
+        for _ in range(count):
+            stage = self._waiting.popleft()
+            self.end += costs.w[stage] / parts
+            self._held -= costs.m_w[stage] / parts
+            self.order.append((W, stage))
 
 
-def computations_of(orders: List[List[str]], weight_parts: int) -> List[List[Action]]:
-    """The actions of each rank from the kinds of its computations in order.
+def computations_of(orders: Orders, weight_parts: int) -> List[List[Action]]:
+    """The actions of each rank from its computations in order.
 
-    >>> [[str(action) for action in actions] for actions in computations_of([["F", "B", "W", "W"]], 2)]
+    >>> order = [("F", 0), ("B", 0), ("W", 0), ("W", 0)]
+    >>> [[str(action) for action in actions] for actions in computations_of([order], 2)]
     [['0F0', '0B0', '0W0.0/2', '0W0.1/2']]
     """
     computations = []
-    for rank, order in enumerate(orders):
-        done = {F: 0, B: 0, W: 0}
+    for order in orders:
+        done: Dict[Tuple[str, int], int] = {}
         computations.append([])
-        for kind in order:
-            microbatch, part = divmod(done[kind], weight_parts if kind == W else 1)
-            done[kind] += 1
-            computations[-1].append(Action(rank, kind, microbatch, part, weight_parts) if kind == W
-                                    else Action(rank, kind, microbatch))
+        for kind, stage in order:
+            number = done.get((kind, stage), 0)
+            done[kind, stage] = number + 1
+            if kind == W:
+                computations[-1].append(Action(stage, W, *divmod(number, weight_parts), weight_parts))
+            else:
+                computations[-1].append(Action(stage, kind, number))
     return computations

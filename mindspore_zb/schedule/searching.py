@@ -1,21 +1,25 @@
 """The best schedule that a memory limit allows, under given costs."""
 
+import math
+from dataclasses import replace
 from typing import Callable, Dict, List, Optional, Tuple
 
 from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, ScheduleError
 from mindspore_zb.schedule.catalogue import GENERATORS, check_count
 from mindspore_zb.schedule.communication import with_communication
-from mindspore_zb.schedule.construction import Construction, Shape, Task, computations_of
+from mindspore_zb.schedule.construction import Construction, computations_of
 from mindspore_zb.schedule.costs import Costs
 from mindspore_zb.schedule.programs import Schedule
-from mindspore_zb.schedule.shapes import first_shapes, neighbours
+from mindspore_zb.schedule.shapes import TOLERANCE, Shape, Task, first_shapes, neighbours
 from mindspore_zb.schedule.simulation import Simulation, simulate
 from mindspore_zb.schedule.validation import fits
 
-WORK = 1_500_000
+WORK = 2_500_000
 """How many computations a search places, about; the bound on its time. A clock would make ranks disagree."""
+LEAST_TRIED = 200
 STARTS = 3
 """From how many of the first shapes the search goes on."""
+REPORT_EVERY = 20
 
 Progress = Callable[[int, int, float], None]
 
@@ -48,20 +52,17 @@ def search(costs: Costs, stages: int, microbatches: int, memory_limit: Optional[
     """
     _check_arguments(costs, stages, microbatches, memory_limit, chunks, weight_parts)
     ready = _best_of_catalogue(costs, stages, microbatches, memory_limit, chunks, weight_parts)
-    task = Task(costs.stage_costs(stages), microbatches, memory_limit, weight_parts)
-    if min(task.most_in_flight()) < 1:
-        if ready is None:
-            raise ScheduleError(_nothing_fits(task))
-        return ready.schedule
-    walk = _Walk(task, ready, progress)
+    tasks = {number: Task(number, costs.stage_costs(stages, number), microbatches, memory_limit, weight_parts)
+             for number in range(1, chunks + 1)}
+    walk = _Walk(tasks, ready, progress)
     walk.explore()
-    made = walk.best
-    if ready is not None and (made is None or ready.makespan <= made[0][0]):
-        return _named(ready.schedule, f"auto: {ready.schedule.name}")
-    if made is None:
-        raise ScheduleError(_nothing_fits(task))
-    orders = Construction(task, made[1]).orders
-    return with_communication("auto", microbatches, computations_of(orders, weight_parts))
+    if ready is not None and (walk.best is None or ready.makespan <= walk.best[0][0]):
+        return replace(ready.schedule, name=f"auto: {ready.schedule.name}")
+    if walk.best is None:
+        raise ScheduleError(_nothing_fits(tasks[1]))
+    shape = walk.best[1]
+    orders = Construction(tasks[shape.chunks], shape).orders
+    return with_communication("auto", microbatches, computations_of(orders, weight_parts), shape.chunks)
 
 
 def _check_arguments(costs: Costs, stages: int, microbatches: int, memory_limit: Optional[float], chunks: int,
@@ -71,12 +72,10 @@ def _check_arguments(costs: Costs, stages: int, microbatches: int, memory_limit:
     for name, value in (("stages", stages), ("microbatches", microbatches), ("chunks", chunks),
                         ("weight_parts", weight_parts)):
         check_count(name, value)
+    if chunks > 2:
+        raise ArgumentValueError(f"chunks is 1 or 2, not {chunks}: no schedule here has more stages per rank")
     if memory_limit is not None and not memory_limit > 0:
         raise ArgumentValueError(f"memory_limit is above 0, or None for no limit, not {memory_limit}")
-
-
-def _named(schedule: Schedule, name: str) -> Schedule:
-    return Schedule(name, schedule.microbatches, schedule.actions, schedule.chunks)
 
 
 def _best_of_catalogue(costs: Costs, stages: int, microbatches: int, limit: Optional[float], chunks: int,
@@ -101,52 +100,53 @@ def _nothing_fits(task: Task) -> str:
 class _Walk:
     """From shape to better shape, within a bounded amount of work; a shape is tried once."""
 
-    def __init__(self, task: Task, ready: Optional[Simulation], progress: Optional[Progress]):
-        self._task = task
-        size = task.costs.ranks * task.microbatches * (2 + task.weight_parts)
-        self._most = max(WORK // size, 150)
+    def __init__(self, tasks: Dict[int, Task], ready: Optional[Simulation], progress: Optional[Progress]):
+        self._tasks = tasks
         self._progress = progress
         self._measures: Dict[Shape, Tuple[float, float]] = {}
-        self._work = task.microbatches * max(task.costs.work())
-        self._lowest = float("inf") if ready is None else ready.makespan
+        size = max(task.costs.ranks * task.microbatches * (2 + task.weight_parts) for task in tasks.values())
+        self._most = max(WORK // size, LEAST_TRIED)
+        self._lowest_possible = max(task.microbatches * max(task.costs.work()) for task in tasks.values())
+        self._lowest = math.inf if ready is None else ready.makespan
         self.best: Optional[Tuple[Tuple[float, float], Shape]] = None
 
     def explore(self) -> None:
         """Try the first shapes, then the neighbours of the best of them until none is better or the work is done."""
-        for shape in first_shapes(self._task):
-            self._measure(shape)
-        starts = sorted(self._measures, key=self._measures.get)[:STARTS]  # stable: the first of equals
+        for task in self._tasks.values():
+            if task.chunks > 1 or min(task.most_in_flight()) >= 1:
+                for shape in first_shapes(task):
+                    self._measure(shape)
+        starts = sorted(self._measures, key=self._measures.__getitem__)[:STARTS]  # stable: the first of equals
         for shape in starts:
             self._descend(shape)
         self._report()
 
     def _descend(self, shape: Shape) -> None:
+        task = self._tasks[shape.chunks]
         better: List[Shape] = [shape]
-        while better and not self._exhausted():
+        while better:
             shape = better.pop()
             reached = self._measures[shape]
-            for other in neighbours(shape, self._task):
-                if self._exhausted():
+            for other in neighbours(shape, task):
+                if len(self._measures) >= self._most or self._lowest <= self._lowest_possible * (1 + TOLERANCE):
                     return
                 if self._measure(other) < reached:
                     better.append(other)
                     break
 
-    def _exhausted(self) -> bool:
-        return len(self._measures) >= self._most or self._lowest <= self._work
-
     def _measure(self, shape: Shape) -> Tuple[float, float]:
         if shape not in self._measures:
-            measure = Construction(self._task, shape).measure()
+            construction = Construction(self._tasks[shape.chunks], shape)
+            measure = construction.measure()
             self._measures[shape] = measure
-            if self.best is None or measure < self.best[0]:
+            if construction.complete and (self.best is None or measure < self.best[0]):
                 self.best = measure, shape
                 self._lowest = min(self._lowest, measure[0])
-            if len(self._measures) % 20 == 0:
+            if len(self._measures) % REPORT_EVERY == 0:
                 self._report()
         return self._measures[shape]
 
     def _report(self) -> None:
-        if self._progress is not None:
-            rate = max(self._lowest - self._work, 0.0) / self._lowest if self._lowest else 0.0
-            self._progress(len(self._measures), self._most, rate)
+        if self._progress is not None and math.isfinite(self._lowest):
+            idle = max(self._lowest - self._lowest_possible, 0.0)
+            self._progress(len(self._measures), self._most, idle / self._lowest if self._lowest else 0.0)
