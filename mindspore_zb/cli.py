@@ -34,7 +34,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     Returns:
         The exit code.
     """
-    parsed = build_parser().parse_args(arguments)
+    parsed, unknown = build_parser().parse_known_args(arguments)
+    if unknown:  # told here, as argparse would not name the command
+        parsed.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         code = parsed.run(parsed)
         sys.stdout.flush()
@@ -57,7 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
         module: Any = importlib.import_module(f"{commands.__name__}.{name}")
         subparser = subparsers.add_parser(name, help=module.HELP, description=module.HELP)
         module.add_arguments(subparser)
-        subparser.set_defaults(run=module.run)
+        subparser.set_defaults(run=module.run, parser=subparser)
     return parser
 
 

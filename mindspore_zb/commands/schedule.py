@@ -40,10 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the table and write what was asked for."""
+    from mindspore_zb.draw.picture_file import check_picture_path
     from mindspore_zb.schedule import Costs
     from mindspore_zb.schedule_table import HEADER, compare
     from mindspore_zb.terminal import end_progress, progress_line, show_table
 
+    if arguments.picture:
+        check_picture_path(arguments.picture)
     costs = Costs(f=arguments.f, b=arguments.b, w=arguments.w, comm=arguments.comm, m_b=arguments.m_b,
                   m_w=arguments.m_w)
     try:

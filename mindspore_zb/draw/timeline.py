@@ -10,8 +10,8 @@ from mindspore_zb.draw.picture_file import check_picture_path, figure_class, sav
 from mindspore_zb.draw.spans import Span, read_spans
 
 LOOKS = {  # fill, text
-    "F": ("#BFE3F7", "#000000"),
-    "B": ("#E69F00", "#000000"),
+    "F": ("#A6D5F2", "#000000"),
+    "B": ("#D98A00", "#000000"),
     "W": ("#005A41", "#FFFFFF"),
 }
 MEANINGS = {"F": "F: forward", "B": "B: dx", "W": "W: dw"}

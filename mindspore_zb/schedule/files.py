@@ -71,20 +71,27 @@ def load_csv(path: Any) -> Schedule:
     """
     try:
         with open(path, encoding="utf-8", newline="") as file:
-            rows = [row for row in csv.reader(file) if row]
+            rows = [row for row in map(_without_padding, csv.reader(file)) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ScheduleError(f"{os.fspath(path)!r} cannot be read: {getattr(error, 'strerror', None) or error}"
                             ) from error
     title = rows[0] if rows else []
-    if tuple(title[::2]) != _COLUMNS or not (title[3].isdecimal() and title[5].isdecimal()):
+    if len(title) != 6 or tuple(title[::2]) != _COLUMNS or not (title[3].isdecimal() and title[5].isdecimal()):
         raise ScheduleError(f"{os.fspath(path)!r} is no schedule: its first line is not name,...,microbatches,...,"
                             "chunks,...")
     actions = []
     for rank, row in enumerate(rows[1:]):
         if row[:2] != ["rank", str(rank)]:
             raise ScheduleError(f"{os.fspath(path)!r}: a line of rank {rank} is expected, not one of {row[:2]}")
-        actions.append(_parse_actions(rank, [cell.strip() for cell in row[2:] if cell.strip()]))
+        actions.append(_parse_actions(rank, [cell.strip() for cell in row[2:]]))
     return Schedule(title[1], int(title[3]), tuple(actions), int(title[5]))
+
+
+def _without_padding(row: List[str]) -> List[str]:
+    """The row without the empty cells with which spreadsheets make all rows equally long."""
+    while row and not row[-1]:
+        row = row[:-1]
+    return row
 
 
 def _parse_actions(rank: int, words: List[str]) -> List[Action]:

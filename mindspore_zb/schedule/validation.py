@@ -29,9 +29,9 @@ def validate(schedule: Schedule, costs: Optional[Costs] = None, memory_limit: Op
 
     >>> from dataclasses import replace
     >>> from mindspore_zb.schedule import generate
-    >>> schedule = generate("1f1b", stages=2, microbatches=2)
+    >>> schedule = generate("zb-h1", stages=2, microbatches=2)
     >>> validate(schedule)
-    >>> validate(replace(schedule, actions=(schedule.actions[0], schedule.actions[1][:-2])))
+    >>> validate(replace(schedule, actions=(schedule.actions[0], schedule.actions[1][:-1])))
     Traceback (most recent call last):
         ...
     mindspore_zb.errors.ScheduleError: rank 1 never runs 1W1
