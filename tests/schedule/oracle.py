@@ -66,24 +66,23 @@ def spans(schedule, costs):
     return result
 
 
-def peaks(schedule, costs):
-    """For each rank the most memory at once: at every step all micro-batches of all stages are looked at."""
+def memory(schedule, costs):
+    """For each rank what it holds during each action: at every step all micro-batches of all stages are looked at."""
     result = []
-    for rank, actions in enumerate(schedule.actions):
-        most = 0.0
+    for actions in schedule.actions:
+        result.append([])
         for step in range(len(actions)):
             begun, ended = actions[:step + 1], actions[:step]
             held = 0.0
-            for stage in {action.stage for action in actions}:
+            for stage in sorted({action.stage for action in actions}):
                 for microbatch in range(schedule.microbatches):
-                    def of(kind, some, stage=stage, microbatch=microbatch):
-                        return [action for action in some
-                                if (action.stage, action.kind, action.microbatch) == (stage, kind, microbatch)]
-                    weights = sum(1 / action.parts for action in of("W", ended))
-                    if of("B", ended):
+                    weights = sum(1 / action.parts for action in ended
+                                  if (action.stage, action.kind, action.microbatch) == (stage, "W", microbatch))
+                    if any((action.stage, action.kind, action.microbatch) == (stage, "B", microbatch)
+                           for action in ended):
                         held += costs["m_w"][stage] * (1 - weights)
-                    elif of("F", begun):
+                    elif any((action.stage, action.kind, action.microbatch) == (stage, "F", microbatch)
+                             for action in begun):
                         held += costs["m_b"][stage]
-            most = max(most, held)
-        result.append(most)
+            result[-1].append(held)
     return result

@@ -87,6 +87,12 @@ def test_never_worse_than_the_best_by_hand_that_fits(data):
         assert simulate(schedule, costs).makespan <= best * (1 + 1e-9)
 
 
+def test_by_hand_is_kept_where_nothing_is_better():
+    assert search(Costs(), 4, 8, memory_limit=4, chunks=1).name == "auto: zb-h1"
+    assert search(Costs(), 4, 8, memory_limit=8, chunks=1).name == "auto: zb-h2"
+    assert search(Costs(), 4, 8, memory_limit=4).name == "auto: zb-v"
+
+
 def test_a_limit_below_1f1b_is_met():
     """With room for two micro-batches in flight, the last rank of four is fed two at a time: slow, but it runs."""
     costs = Costs(1, 1, 1, m_b=1, m_w=0.5)

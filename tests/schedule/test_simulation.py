@@ -5,6 +5,7 @@ from hypothesis import given, strategies as st
 
 from mindspore_zb.errors import ArgumentValueError, ScheduleError
 from mindspore_zb.schedule import Costs, Schedule, generate, parse_schedule, simulate
+from mindspore_zb.schedule.simulation import memory_by_action
 
 from . import oracle
 from .strategies import by_stage, cost_arguments, examples, schedules
@@ -30,11 +31,19 @@ def test_times_are_those_of_the_longest_way(data):
 
 @examples(60)
 @given(st.data())
-def test_peaks_are_those_of_counting_everything_at_every_step(data):
-    schedule = data.draw(schedules(ranks=3, microbatches=6))
+def test_memory_is_that_of_counting_everything_at_every_step(data):
+    schedule = data.draw(schedules(ranks=3, microbatches=5))
     arguments = data.draw(cost_arguments(schedule.ranks, schedule.chunks))
-    run = simulate(schedule, Costs(**arguments))
-    assert run.peak_memory == pytest.approx(oracle.peaks(schedule, by_stage(arguments, schedule.ranks, schedule.chunks)))
+    costs = Costs(**arguments)
+    held = oracle.memory(schedule, by_stage(arguments, schedule.ranks, schedule.chunks))
+    for rank, memory in enumerate(memory_by_action(schedule, costs.stage_costs(schedule.ranks, schedule.chunks))):
+        assert memory == pytest.approx(held[rank], abs=1e-9)
+    assert simulate(schedule, costs).peak_memory == pytest.approx([max(memory) for memory in held])
+
+
+def test_what_dw_needs_beyond_what_dx_needs_is_made_by_b():
+    schedule = generate("zb-h1", stages=1, microbatches=1, weight_parts=2)
+    assert memory_by_action(schedule, Costs(m_b=1, m_w=3).stage_costs(1)) == [[1.0, 3.0, 3.0, 1.5]]
 
 
 @examples(80)
