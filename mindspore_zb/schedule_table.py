@@ -5,7 +5,7 @@ from typing import Callable, List, Optional, Sequence, Tuple
 
 from mindspore_zb.errors import ScheduleError
 from mindspore_zb.schedule import Costs, Schedule, Simulation, generate, search, simulate
-from mindspore_zb.schedule.catalogue import GENERATORS
+from mindspore_zb.schedule.hand_made import GENERATORS
 from mindspore_zb.schedule.validation import fits
 
 HEADER = ("schedule", "stages per rank", "bubble rate", "makespan", "peak memory", "fits")

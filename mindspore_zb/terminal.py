@@ -47,15 +47,15 @@ def _draw_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]
 
 
 def progress_line(what: str) -> Optional[Callable[[int, int, float], None]]:
-    """A function to tell ``(tried, at most, lowest bubble rate so far)``: it writes over one line of stderr.
+    """A function to tell ``(done, at most, lowest bubble rate so far)``: it writes over one line of stderr.
 
     None where stderr is no terminal.
     """
     if not sys.stderr.isatty():
         return None
 
-    def tell(tried: int, most: int, rate: float) -> None:
-        print(f"\r{what}: {tried} of at most {most} tried, bubble rate {rate:.4f}", end="", file=sys.stderr, flush=True)
+    def tell(done: int, most: int, rate: float) -> None:
+        print(f"\r{what}: {done / most:4.0%} of the work at most, bubble rate {rate:.4f}", end="", file=sys.stderr, flush=True)
 
     return tell
 

@@ -1,16 +1,11 @@
 """All kinds of schedules by name."""
 
-from typing import Any, Callable, Dict
+from typing import Any
 
 from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError
-from mindspore_zb.schedule.one_f_one_b import one_f_one_b
+from mindspore_zb.schedule.hand_made import GENERATORS, check_count
 from mindspore_zb.schedule.programs import Schedule
-from mindspore_zb.schedule.zb_h1 import zb_h1
-from mindspore_zb.schedule.zb_h2 import zb_h2
-from mindspore_zb.schedule.zb_v import zb_v
-
-GENERATORS: Dict[str, Callable[[int, int, int], Schedule]] = {
-    "1f1b": one_f_one_b, "zb-h1": zb_h1, "zb-h2": zb_h2, "zb-v": zb_v}
+from mindspore_zb.schedule.searching import search
 
 NAMES = (*GENERATORS, "auto")
 """The names that :func:`generate` knows."""
@@ -46,16 +41,7 @@ def generate(name: str, *, stages: int, microbatches: int, weight_parts: int = 1
         if options:
             raise ArgumentTypeError(f"{', '.join(options)}: only 'auto' has such options, not {name!r}")
         return GENERATORS[name](stages, microbatches, weight_parts)
-    from mindspore_zb.schedule.searching import search  # it measures itself against the schedules made here
     if "costs" not in options:
         raise ArgumentTypeError("'auto' searches by costs: give costs=Costs(...)")
     return search(stages=stages, microbatches=microbatches, weight_parts=weight_parts,
                   **{"memory_limit": None, **options})
-
-
-def check_count(name: str, value: Any) -> None:
-    """Raise unless ``value`` is an integer from 1."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise ArgumentTypeError(f"{name} is an integer, not {type(value).__name__}")
-    if value < 1:
-        raise ArgumentValueError(f"{name} is at least 1, not {value}")

@@ -5,18 +5,19 @@ from dataclasses import replace
 from typing import Callable, Dict, List, Optional, Tuple
 
 from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, ScheduleError
-from mindspore_zb.schedule.catalogue import GENERATORS, check_count
 from mindspore_zb.schedule.communication import with_communication
 from mindspore_zb.schedule.construction import Construction, computations_of
 from mindspore_zb.schedule.costs import Costs
+from mindspore_zb.schedule.hand_made import GENERATORS, check_count
 from mindspore_zb.schedule.programs import Schedule
 from mindspore_zb.schedule.shapes import TOLERANCE, Shape, Task, first_shapes, neighbours
 from mindspore_zb.schedule.simulation import Simulation, simulate
 from mindspore_zb.schedule.validation import fits
 
-WORK = 2_500_000
+WORK = 2_000_000
 """How many computations a search places, about; the bound on its time. A clock would make ranks disagree."""
 LEAST_TRIED = 200
+"""But at least so many schedules."""
 STARTS = 3
 """From how many of the first shapes the search goes on."""
 REPORT_EVERY = 20
@@ -35,7 +36,7 @@ def search(costs: Costs, stages: int, microbatches: int, memory_limit: Optional[
         memory_limit: the most activation memory of a rank; None for no limit.
         chunks: the most stages that a rank may hold: 2 admits ZB-V beside schedules of one stage per rank.
         weight_parts: in how many parts each W is cut, so that they fit into smaller gaps.
-        progress: called with ``(tried, at most, lowest bubble rate so far)`` now and then, and at the end.
+        progress: called with ``(computations placed, at most, lowest bubble rate so far)`` now and then, and at the end.
 
     Returns:
         The schedule, named "auto" and what it was made from. The same arguments give the same schedule.
@@ -104,8 +105,9 @@ class _Walk:
         self._tasks = tasks
         self._progress = progress
         self._measures: Dict[Shape, Tuple[float, float]] = {}
-        size = max(task.costs.ranks * task.microbatches * (2 + task.weight_parts) for task in tasks.values())
-        self._most = max(WORK // size, LEAST_TRIED)
+        self._sizes = {chunks: task.costs.ranks * task.microbatches * chunks * (2 + task.weight_parts)
+                       for chunks, task in tasks.items()}
+        self._placed, self._most = 0, max(WORK, LEAST_TRIED * max(self._sizes.values()))
         self._lowest_possible = max(task.microbatches * max(task.costs.work()) for task in tasks.values())
         self._lowest = math.inf if ready is None else ready.makespan
         self.best: Optional[Tuple[Tuple[float, float], Shape]] = None
@@ -128,7 +130,7 @@ class _Walk:
             shape = better.pop()
             reached = self._measures[shape]
             for other in neighbours(shape, task):
-                if len(self._measures) >= self._most or self._lowest <= self._lowest_possible * (1 + TOLERANCE):
+                if self._placed >= self._most or self._lowest <= self._lowest_possible * (1 + TOLERANCE):
                     return
                 if self._measure(other) < reached:
                     better.append(other)
@@ -139,6 +141,7 @@ class _Walk:
             construction = Construction(self._tasks[shape.chunks], shape)
             measure = construction.measure()
             self._measures[shape] = measure
+            self._placed += self._sizes[shape.chunks]
             if construction.complete and (self.best is None or measure < self.best[0]):
                 self.best = measure, shape
                 self._lowest = min(self._lowest, measure[0])
@@ -149,4 +152,4 @@ class _Walk:
     def _report(self) -> None:
         if self._progress is not None and math.isfinite(self._lowest):
             idle = max(self._lowest - self._lowest_possible, 0.0)
-            self._progress(len(self._measures), self._most, idle / self._lowest if self._lowest else 0.0)
+            self._progress(min(self._placed, self._most), self._most, idle / self._lowest if self._lowest else 0.0)

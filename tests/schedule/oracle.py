@@ -86,3 +86,12 @@ def memory(schedule, costs):
                         held += costs["m_b"][stage]
             result[-1].append(held)
     return result
+
+
+def orders(microbatches):
+    """Every order in which one stage can run all F, B and W, as text of kinds; each kind takes them in order."""
+    found = [""]
+    for _ in range(3 * microbatches):
+        found = [order + kind for order in found for kind, before in (("F", None), ("B", "F"), ("W", "B"))
+                 if order.count(kind) < (microbatches if before is None else order.count(before))]
+    return found

@@ -1,13 +1,17 @@
 """The search: what it must reach, and that it never does worse than by hand."""
 
 import time
+from itertools import product
 
 import pytest
 from hypothesis import given, strategies as st
 
 from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, ScheduleError
 from mindspore_zb.schedule import Costs, generate, search, simulate, validate
+from mindspore_zb.schedule.communication import with_communication
+from mindspore_zb.schedule.construction import computations_of
 
+from . import oracle
 from .strategies import HAND_MADE, cost_arguments, examples
 from .test_formulas import ROWS
 
@@ -87,6 +91,40 @@ def test_never_worse_than_the_best_by_hand_that_fits(data):
         assert simulate(schedule, costs).makespan <= best * (1 + 1e-9)
 
 
+def shortest(costs, stages, microbatches, limit):
+    """The least makespan of all schedules of one stage per rank that there are."""
+    makespans = []
+    for kinds in product(oracle.orders(microbatches), repeat=stages):
+        programs = computations_of([[(kind, stage) for kind in order] for stage, order in enumerate(kinds)], 1)
+        try:
+            run = simulate(with_communication("any", microbatches, programs), costs)
+        except ScheduleError:  # these orders wait for each other for ever
+            continue
+        if limit is None or max(run.peak_memory) <= limit + 1e-9:
+            makespans.append(run.makespan)
+    return min(makespans)
+
+
+@examples(40)
+@given(st.data())
+def test_nothing_better_exists_for_two_microbatches(data):
+    stages, microbatches = data.draw(st.sampled_from([(2, 2), (3, 2)]))
+    arguments = data.draw(cost_arguments(stages, most=3))
+    costs = Costs(**{**arguments, "m_b": 1, "m_w": data.draw(st.sampled_from([0.5, 1.0]))})
+    limit = data.draw(st.sampled_from([None, 1, 2]))
+    found = simulate(search(costs, stages, microbatches, limit, chunks=1), costs).makespan
+    assert found == pytest.approx(shortest(costs, stages, microbatches, limit))
+
+
+@examples(4)
+@given(st.data())
+def test_nothing_better_exists_for_two_ranks_and_three_microbatches(data):
+    costs = Costs(**{**data.draw(cost_arguments(2, most=3)), "m_b": 1, "m_w": 0.5})
+    limit = data.draw(st.sampled_from([None, 1, 2]))
+    found = simulate(search(costs, 2, 3, limit, chunks=1), costs).makespan
+    assert found == pytest.approx(shortest(costs, 2, 3, limit))
+
+
 def test_by_hand_is_kept_where_nothing_is_better():
     assert search(Costs(), 4, 8, memory_limit=4, chunks=1).name == "auto: zb-h1"
     assert search(Costs(), 4, 8, memory_limit=8, chunks=1).name == "auto: zb-h2"
@@ -137,7 +175,7 @@ def test_progress_is_told():
     costs = Costs(*ROWS[0][1:5])
     schedule = search(costs, 8, 24, memory_limit=16, progress=lambda *values: told.append(values))
     assert len(told) > 10
-    assert all(0 < tried <= most for tried, most, _ in told)
+    assert all(0 < placed <= most for placed, most, _ in told)
     rates = [rate for _, _, rate in told]
     assert rates == sorted(rates, reverse=True)
     assert rates[-1] == pytest.approx(simulate(schedule, costs).bubble_rate)
