@@ -55,7 +55,8 @@ def progress_line(what: str) -> Optional[Callable[[int, int, float], None]]:
         return None
 
     def tell(done: int, most: int, rate: float) -> None:
-        print(f"\r{what}: {done / most:4.0%} of the work at most, bubble rate {rate:.4f}", end="", file=sys.stderr, flush=True)
+        print(f"\r{what}: {done / most:4.0%} of the work at most, bubble rate {rate:.4f}", end="", file=sys.stderr,
+              flush=True)
 
     return tell
 

@@ -36,7 +36,8 @@ def search(costs: Costs, stages: int, microbatches: int, memory_limit: Optional[
         memory_limit: the most activation memory of a rank; None for no limit.
         chunks: the most stages that a rank may hold: 2 admits ZB-V beside schedules of one stage per rank.
         weight_parts: in how many parts each W is cut, so that they fit into smaller gaps.
-        progress: called with ``(computations placed, at most, lowest bubble rate so far)`` now and then, and at the end.
+        progress: called with ``(computations placed, at most, lowest bubble rate so far)`` now and then and at the
+            end.
 
     Returns:
         The schedule, named "auto" and what it was made from. The same arguments give the same schedule.
@@ -152,4 +153,5 @@ class _Walk:
     def _report(self) -> None:
         if self._progress is not None and math.isfinite(self._lowest):
             idle = max(self._lowest - self._lowest_possible, 0.0)
-            self._progress(min(self._placed, self._most), self._most, idle / self._lowest if self._lowest else 0.0)
+            rate = idle / self._lowest if self._lowest else 0.0
+            self._progress(min(self._placed, self._most), self._most, rate)

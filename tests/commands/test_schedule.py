@@ -82,6 +82,14 @@ def test_a_saved_schedule_is_compared(tmp_path, capsys):
     assert "is of 3 ranks and 5 micro-batches: give -p 3 -m 5" in refusal(capsys, "--load", path)
 
 
+def test_a_saved_schedule_that_cannot_run_is_refused(tmp_path, capsys):
+    path = tmp_path / "mine.csv"
+    assert main(["schedule", "-p", "2", "-m", "2", "--show", "zb-h1", "--csv", str(path)]) == 0
+    path.write_text(path.read_text().replace("0B1,", ""))
+    capsys.readouterr()
+    assert "rank 0 never runs 0B1" in refusal(capsys, "-p", "2", "-m", "2", "--load", str(path))
+
+
 @pytest.mark.parametrize("arguments, message", [
     (["-p", "0"], "argument -p/--stages: 0 is below 1"),
     (["-m", "two"], "argument -m/--microbatches: 'two' is no integer"),

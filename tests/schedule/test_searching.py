@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, ScheduleError
-from mindspore_zb.schedule import Costs, generate, search, simulate, validate
+from mindspore_zb.schedule import Costs, generate, search, searching, simulate, validate
 from mindspore_zb.schedule.communication import with_communication
-from mindspore_zb.schedule.construction import computations_of
+from mindspore_zb.schedule.construction import Construction, computations_of
 
 from . import oracle
 from .strategies import HAND_MADE, cost_arguments, examples
@@ -168,6 +168,25 @@ def test_equal_times_have_no_bubble_with_enough_memory():
 def test_the_same_arguments_give_the_same_schedule():
     costs = Costs(2, 2.1, 0.9, 0.1)
     assert search(costs, 4, 9, 6) == search(costs, 4, 9, 6)
+
+
+def test_the_work_is_bounded(monkeypatch):
+    tried = []
+
+    def counted(task, shape):
+        tried.append(shape)
+        return Construction(task, shape)
+
+    monkeypatch.setattr(searching, "Construction", counted)
+    counts = []
+    for work in (0, 300_000, 600_000):  # the first shapes are always tried
+        monkeypatch.setattr(searching, "WORK", work)
+        monkeypatch.setattr(searching, "LEAST_TRIED", 0)
+        tried.clear()
+        search(Costs(*ROWS[0][1:5]), 8, 24, memory_limit=16, chunks=1)
+        counts.append(len(tried))
+    assert counts[0] < counts[1] < counts[2]
+    assert counts[1] * 8 * 24 * 3 < 310_000 and counts[2] * 8 * 24 * 3 < 610_000
 
 
 def test_progress_is_told():
