@@ -13,9 +13,10 @@ def possible_order(schedule: Schedule) -> List[Tuple[int, Action]]:
     receive, the send. Linear in the number of actions.
 
     Raises:
-        ScheduleError: a receive meets another message than its own, or some ranks wait for ever; the message names
+        ScheduleError: an action is of another rank's stage; a receive meets another message than its own, or some ranks wait for ever; the message names
             each of them, its action and what it waits for.
     """
+    _check_places(schedule)
     ranks = schedule.ranks
     place = [0] * ranks
     mail: Dict[Tuple[int, int], Deque[Action]] = {(one, other): deque() for one in range(ranks)
@@ -41,6 +42,18 @@ def possible_order(schedule: Schedule) -> List[Tuple[int, Action]]:
     if len(order) < sum(map(len, schedule.actions)):
         raise ScheduleError(_deadlock(schedule, place))
     return order
+
+
+def _check_places(schedule: Schedule) -> None:
+    for rank, actions in enumerate(schedule.actions):
+        stages = schedule.stages_of(rank)
+        for action in actions:
+            if action.stage not in stages:
+                raise ScheduleError(f"rank {rank} cannot run {action}: it holds only {_named(stages)}")
+
+
+def _named(stages: Tuple[int, ...]) -> str:
+    return f"stage{'s' if len(stages) > 1 else ''} {' and '.join(map(str, stages))}"
 
 
 def _box(mail: Dict[Tuple[int, int], Deque[Action]], schedule: Schedule, rank: int, action: Action, sender: int,

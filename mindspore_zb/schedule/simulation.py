@@ -50,10 +50,12 @@ class Simulation:
 def simulate(schedule: Schedule, costs: Costs) -> Simulation:
     """Run a schedule under given costs, every action as soon as its rank and its message are there.
 
-    Definitions are those of arXiv 2401.10241, section 2 and 5.3; T_B is dx alone. Linear in the number of actions.
+    Definitions are those of arXiv 2401.10241, sections 2 and 5.3; T_B is dx alone. Linear in the number of actions.
+    Whether everything is computed once, and in a possible order on each rank, is for
+    :func:`~mindspore_zb.schedule.validation.validate` to say.
 
     Raises:
-        ScheduleError: the ranks wait for each other for ever.
+        ScheduleError: the ranks wait for each other for ever, or have stages of others.
         ArgumentValueError: costs for another number of ranks.
 
     >>> from mindspore_zb.schedule import generate

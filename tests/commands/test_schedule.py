@@ -52,7 +52,8 @@ def test_costs_of_each_rank(capsys):
     assert main(["schedule", "-p", "2", "-m", "4", "--f", "1,3", "--m-b", "2", "--m-w", "1"]) == 0
     rows = table(capsys.readouterr().out)
     assert rows["1f1b"][3] == "4"
-    assert float(rows["1f1b"][2]) == 4 * 5 + 3  # F, B and W of rank 1 without a pause; before and after, those of rank 0
+    # F, B and W of rank 1 without a pause, the F of rank 0 before and its B and W after.
+    assert float(rows["1f1b"][2]) == 4 * 5 + 3
 
 
 def test_one_schedule_is_printed_drawn_traced_and_saved(tmp_path, capsys):

@@ -19,8 +19,8 @@ def test_text_round_trip(stage, kind, microbatch, parts, data):
     assert Action.parse(str(action)) == action
 
 
-@pytest.mark.parametrize("text", ["", "F0", "2F", "2f0", "2X0", "2F0 ", "-1F0", "2F0.1/2", "2W0.1", "2W0.2/2", "2W0.0/0",
-                                  "2SEND0", "2SEND_W0", "²F0", "2F0\n"])
+@pytest.mark.parametrize("text", ["", "F0", "2F", "2f0", "2X0", "2F0 ", "-1F0", "2F0.1/2", "2W0.1",
+                                  "2W0.2/2", "2W0.0/0", "2SEND0", "2SEND_W0", "²F0", "2F0\n"])
 def test_text_that_is_no_action(text):
     with pytest.raises(ScheduleError):
         Action.parse(text)

@@ -103,6 +103,15 @@ def test_a_schedule_that_waits_for_ever_is_refused():
         simulate(stuck, Costs())
 
 
+@pytest.mark.parametrize("actions, message", [
+    ("1F0", "rank 0 cannot run 1F0: it holds only stage 0"), ("7F0", "rank 0 cannot run 7F0: it holds only stage 0"),
+    ("0SEND_B0", "rank 0 cannot run 0SEND_B0: there is no neighbour at its other end"),
+    ("0RECV_F0", "rank 0 cannot run 0RECV_F0: there is no neighbour at its other end")])
+def test_actions_that_do_not_belong_are_refused(actions, message):
+    with pytest.raises(ScheduleError, match=message):
+        simulate(parse_schedule(f"wrong: 2 ranks, 1 micro-batches, 1 chunk\nrank 0: {actions}\nrank 1:"), Costs())
+
+
 def test_a_rank_without_actions():
     run = simulate(Schedule("none", 1, ((), ())), Costs())
     assert (run.makespan, run.bubble_rate, run.peak_memory) == (0.0, 0.0, (0.0, 0.0))
