@@ -13,8 +13,8 @@ def possible_order(schedule: Schedule) -> List[Tuple[int, Action]]:
     receive, the send. Linear in the number of actions.
 
     Raises:
-        ScheduleError: an action is of another rank's stage; a receive meets another message than its own, or some ranks wait for ever; the message names
-            each of them, its action and what it waits for.
+        ScheduleError: an action is of another rank's stage; a receive meets another message than its own; or some
+            ranks wait for ever. The message names each of them, its action and what it waits for.
     """
     _check_places(schedule)
     ranks = schedule.ranks
