@@ -35,6 +35,7 @@ setup(
         # MindSpore's extension modules refuse numpy 2 at run time, though its metadata allows it.
         "numpy<2",
     ],
+    entry_points={"console_scripts": ["mindspore_zb=mindspore_zb.cli:main"]},
     extras_require={
         "test": ["pytest", "hypothesis", "pytest-timeout", *VIZ],
         "viz": VIZ,

@@ -27,3 +27,7 @@ class UnsupportedError(ZeroBubbleError, RuntimeError):
 
 class UnsupportedVersionError(ZeroBubbleError, ImportError):
     """The installed MindSpore lacks something the package needs; the message says what."""
+
+
+class ScheduleError(ZeroBubbleError, ValueError):
+    """A pipeline schedule that cannot be run, or cannot be made; the message names the rank and the action."""

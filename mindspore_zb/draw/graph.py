@@ -1,14 +1,13 @@
 """Draw an explained backward graph to a file, outputs on top."""
 
-import os
 from typing import Any, Dict, List, Sequence, Tuple
 
 from mindspore_zb.draw.layout import layered_layout, longest_distances
+from mindspore_zb.draw.picture_file import check_picture_path, figure_class, save_picture
 from mindspore_zb.draw.style import Look, legend_looks, look_of
 from mindspore_zb.draw.text import format_shape
-from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, UnsupportedError
+from mindspore_zb.errors import ArgumentValueError
 
-SUFFIXES = (".png", ".svg")
 COLUMN, ROW = 1.35, 0.66  # inches from node to node
 WIDTH, HEIGHT = 1.2, 0.4  # inches of a node
 MARGIN, LEAST_WIDTH = 0.5, 8.0  # inches
@@ -19,19 +18,10 @@ MAX_LETTERS = 20
 
 def draw_explanation(explanation: Any, path: Any, max_nodes: int = 300) -> None:
     """See :meth:`mindspore_zb.explanation.Explanation.draw`."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise ArgumentTypeError(f"path must be a str or a path, not a {type(path).__name__}")
-    path = os.fspath(path)
-    suffix = os.path.splitext(path)[1].lower()
-    if suffix not in SUFFIXES:
-        raise ArgumentValueError(f"path must end in {' or '.join(SUFFIXES)}, but is {path!r}")
+    check_picture_path(path)
     if max_nodes < 1:
         raise ArgumentValueError(f"max_nodes must be at least 1, not {max_nodes}")
-    figure = graph_figure(explanation, max_nodes)
-    try:
-        figure.savefig(path, format=suffix[1:])
-    except OSError as error:
-        raise ArgumentValueError(f"path {path!r} cannot be written: {error.strerror or error}") from error
+    save_picture(graph_figure(explanation, max_nodes), path)
 
 
 def graph_figure(explanation: Any, max_nodes: int = 300) -> Any:
@@ -40,10 +30,7 @@ def graph_figure(explanation: Any, max_nodes: int = 300) -> Any:
     Raises:
         UnsupportedError: matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UnsupportedError("drawing needs matplotlib: pip install matplotlib") from error
+    figure_of = figure_class()
     kept, nodes, edges = _top(explanation.nodes, max_nodes)
     layout = layered_layout(len(nodes), [(parent, child) for parent, child, _ in edges])
     looks, unnamed = legend_looks(nodes)
@@ -51,7 +38,7 @@ def graph_figure(explanation: Any, max_nodes: int = 300) -> Any:
     columns = max([0.0, *layout.x, *(x for path in layout.paths for x, _ in path)])
     width = max((columns + 1) * COLUMN + MARGIN, LEAST_WIDTH)
     height = (max(layout.layer, default=0) + 1) * ROW + MARGIN + head
-    figure = Figure(figsize=(width, height), dpi=110)
+    figure = figure_of(figsize=(width, height), dpi=110)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_xlim(0, width)
     axes.set_ylim(height, 0)  # downwards

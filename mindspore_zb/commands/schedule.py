@@ -1,0 +1,134 @@
+"""``python -m mindspore_zb schedule``: compare pipeline schedules, and draw and save one of them."""
+
+import argparse
+import os
+from typing import Any, List, Union
+
+from mindspore_zb.errors import ScheduleError
+
+HELP = "compare pipeline schedules under given costs; draw, trace and save one of them"
+
+MICROSECONDS = {"s": 1e6, "ms": 1e3, "us": 1.0}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("-p", "--stages", type=count, default=4, metavar="P", help="ranks of the pipeline (default 4)")
+    parser.add_argument("-m", "--microbatches", type=count, default=8, metavar="M", help="micro-batches (default 8)")
+    costs = parser.add_argument_group(
+        "costs of one micro-batch", "a number, or one for each rank with commas between them: 1,1,1,2")
+    for name, default, what in (("f", 1.0, "time of the forward"), ("b", 1.0, "time of dx alone"),
+                                ("w", 1.0, "time of dw"), ("comm", 0.0, "time of a message to the next rank"),
+                                ("m-b", 1.0, "activation memory from the forward to dx"),
+                                ("m-w", 0.5, "how much of it is held on from dx to dw")):
+        costs.add_argument(f"--{name}", type=numbers, default=default, metavar="X",
+                           help=f"{what} (default {default:g})")
+    parser.add_argument("--unit", choices=list(MICROSECONDS), default="ms", help="unit of the times (default ms)")
+    parser.add_argument("--memory-limit", type=positive, metavar="X", help="the most activation memory of a rank, in "
+                        "the unit of --m-b (default: search with the memory of 1F1B, and with twice that)")
+    parser.add_argument("--chunks", type=count, default=2, metavar="V", help="the most stages per rank (default 2, "
+                        "which admits zb-v)")
+    parser.add_argument("--weight-parts", type=count, default=1, metavar="N", help="in how many parts to cut each dw")
+    parser.add_argument("--load", metavar="CSV", help="compare the schedule in this file too")
+    one = parser.add_argument_group("one of the schedules")
+    one.add_argument("--show", metavar="NAME", help="which of the table (default: the lowest bubble rate that fits)")
+    one.add_argument("--text", action="store_true", help="print it")
+    one.add_argument("--csv", metavar="FILE", help="save it, to be loaded again")
+    one.add_argument("--picture", metavar="FILE", help="draw its timeline, to a .png or .svg file")
+    one.add_argument("--trace", metavar="FILE", help="write its trace for ui.perfetto.dev or chrome://tracing")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the table and write what was asked for."""
+    from mindspore_zb.draw.picture_file import check_picture_path
+    from mindspore_zb.schedule import Costs
+    from mindspore_zb.schedule_table import HEADER, compare
+    from mindspore_zb.terminal import end_progress, progress_line, show_table
+
+    if arguments.picture:
+        check_picture_path(arguments.picture)
+    costs = Costs(f=arguments.f, b=arguments.b, w=arguments.w, comm=arguments.comm, m_b=arguments.m_b,
+                  m_w=arguments.m_w)
+    try:
+        comparison = compare(
+            costs, arguments.stages, arguments.microbatches, memory_limit=arguments.memory_limit,
+            chunks=arguments.chunks, weight_parts=arguments.weight_parts, others=_loaded(arguments),
+            progress=progress_line("searching"))
+    finally:
+        end_progress()
+    limit = "" if arguments.memory_limit is None else f", memory limit {arguments.memory_limit:g}"
+    title = f"{arguments.stages} ranks, {arguments.microbatches} micro-batches{limit}"
+    notes = {"auto-1x": "auto-1x, auto-2x: found by search, with the memory of 1F1B and with twice that",
+             "auto": "auto: found by search"}
+    columns = len(HEADER) - (arguments.memory_limit is None)
+    show_table(title, HEADER[:columns], [row[:columns] for row in comparison.rows()],
+               next(notes[label] for label in comparison.labels() if label in notes))
+    label = arguments.show or comparison.best()
+    _write_one(arguments, label, comparison.run(label))
+    return 0
+
+
+def _loaded(arguments: argparse.Namespace) -> List[Any]:
+    """The schedule of ``--load``, checked, with its label."""
+    from mindspore_zb.schedule import load_csv, validate
+
+    if arguments.load is None:
+        return []
+    schedule = load_csv(arguments.load)
+    validate(schedule)
+    if (schedule.ranks, schedule.microbatches) != (arguments.stages, arguments.microbatches):
+        raise ScheduleError(f"{arguments.load} is of {schedule.ranks} ranks and {schedule.microbatches} micro-batches:"
+                            f" give -p {schedule.ranks} -m {schedule.microbatches}")
+    return [(os.path.basename(arguments.load), schedule)]
+
+
+def _write_one(arguments: argparse.Namespace, label: str, result: Any) -> None:
+    from mindspore_zb.draw.timeline import draw_timeline
+    from mindspore_zb.draw.trace import write_trace
+    from mindspore_zb.schedule import save_csv
+
+    if arguments.text:
+        print(f"\n{result.schedule}")
+    if arguments.csv:
+        save_csv(result.schedule, arguments.csv)
+    if arguments.picture:
+        title = (f"{label}: {result.schedule.ranks} ranks, {result.schedule.microbatches} micro-batches, bubble rate "
+                 f"{result.bubble_rate:.4f}")
+        draw_timeline(result.entries(), arguments.picture, title=title, unit=arguments.unit)
+    if arguments.trace:
+        write_trace(result.entries(), arguments.trace, microseconds_per_unit=MICROSECONDS[arguments.unit])
+    for path in (arguments.csv, arguments.picture, arguments.trace):
+        if path:
+            print(f"{label} written to {path}")
+
+
+def count(text: str) -> int:
+    """An integer from 1."""
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no integer") from None
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is below 1")
+    return number
+
+
+def positive(text: str) -> float:
+    """A number above 0."""
+    number = numbers(text)
+    if isinstance(number, list) or not number > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return number
+
+
+def numbers(text: str) -> Union[float, List[float]]:
+    """A number, or several with commas between them.
+
+    >>> numbers("1.5"), numbers("1,2")
+    (1.5, [1.0, 2.0])
+    """
+    try:
+        values = [float(word) for word in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number, and no numbers with commas between them") from None
+    return values[0] if len(values) == 1 else values

@@ -1,0 +1,83 @@
+"""All schedules for given numbers of ranks and micro-batches and given costs, compared."""
+
+from dataclasses import dataclass
+from typing import Callable, List, Optional, Sequence, Tuple
+
+from mindspore_zb.errors import ScheduleError
+from mindspore_zb.schedule import Costs, Schedule, Simulation, generate, search, simulate
+from mindspore_zb.schedule.hand_made import GENERATORS
+from mindspore_zb.schedule.validation import fits
+
+HEADER = ("schedule", "stages per rank", "bubble rate", "makespan", "peak memory", "fits")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Simulated schedules by label, and the memory limit they are compared under, if any."""
+
+    runs: Tuple[Tuple[str, Simulation], ...]
+    memory_limit: Optional[float]
+
+    def rows(self) -> List[Tuple[str, ...]]:
+        """A row of text for each schedule, under :data:`HEADER`; without a limit everything fits."""
+        return [(label, str(run.schedule.chunks), f"{run.bubble_rate:.4f}", f"{run.makespan:.6g}",
+                 f"{max(run.peak_memory):.6g}", "yes" if fits(max(run.peak_memory), self.memory_limit) else "no")
+                for label, run in self.runs]
+
+    def labels(self) -> List[str]:
+        """The labels, in order."""
+        return [label for label, _ in self.runs]
+
+    def run(self, label: str) -> Simulation:
+        """The run of a label.
+
+        Raises:
+            ScheduleError: no such label.
+        """
+        for other, run in self.runs:
+            if other == label:
+                return run
+        raise ScheduleError(f"there is no schedule {label!r} here; there are {', '.join(self.labels())}")
+
+    def best(self) -> str:
+        """The label of the lowest bubble rate that fits, the first of equals."""
+        fitting = [(run.bubble_rate, place) for place, (_, run) in enumerate(self.runs)
+                   if fits(max(run.peak_memory), self.memory_limit)]
+        if not fitting:
+            raise ScheduleError(f"no schedule fits a memory limit of {self.memory_limit:g}")
+        return self.runs[min(fitting)[1]][0]
+
+
+def compare(costs: Costs, stages: int, microbatches: int, *, memory_limit: Optional[float] = None, chunks: int = 2,
+            weight_parts: int = 1, others: Sequence[Tuple[str, Schedule]] = (),
+            progress: Optional[Callable[[int, int, float], None]] = None) -> Comparison:
+    """Simulate every schedule of the catalogue, what the search finds, and others.
+
+    Args:
+        costs, stages, microbatches, memory_limit, chunks, weight_parts, progress: as for
+            :func:`~mindspore_zb.schedule.searching.search`. Without ``memory_limit`` two searches are made, with the
+            memory that 1F1B takes and with twice that.
+        others: more schedules, with labels.
+
+    Raises:
+        ArgumentTypeError, ArgumentValueError: an argument cannot be used.
+        ScheduleError: nothing fits the memory limit.
+
+    >>> compare(Costs(f=1, b=1, w=1), stages=4, microbatches=8, memory_limit=8).rows()[1]
+    ('zb-h1', '1', '0.1111', '27', '4', 'yes')
+    """
+    runs = []
+    for name in GENERATORS:
+        schedule = generate(name, stages=stages, microbatches=microbatches, weight_parts=weight_parts)
+        if schedule.chunks <= chunks:
+            runs.append((name, simulate(schedule, costs)))
+    limits = [("auto", memory_limit)]
+    if memory_limit is None:
+        memory = max(runs[0][1].peak_memory)
+        limits = [("auto-1x", memory), ("auto-2x", 2 * memory)]
+    for label, limit in limits:
+        schedule = search(costs, stages, microbatches, limit or None, chunks=chunks, weight_parts=weight_parts,
+                          progress=progress)
+        runs.append((label, simulate(schedule, costs)))
+    runs += [(label, simulate(schedule, costs)) for label, schedule in others]
+    return Comparison(tuple(runs), memory_limit)
