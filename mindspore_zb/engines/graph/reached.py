@@ -13,6 +13,7 @@ import sys
 import sysconfig
 import types
 from dataclasses import dataclass, field
+from dis import get_instructions
 from enum import Enum
 from inspect import getattr_static
 from typing import Any, Dict, Iterator, List, Optional, Tuple
@@ -69,8 +70,8 @@ def root_name(fn: Any) -> str:
 
 
 def original(function: Any) -> Any:
-    """The Python function behind ``@jit``."""
-    while hasattr(function, "__wrapped_by_jit__") and hasattr(function, "__wrapped__"):
+    """The Python function behind ``@jit``; a bound method stays one, or its object would be lost."""
+    while not isinstance(function, types.MethodType) and hasattr(function, "__wrapped_by_jit__"):
         function = function.__wrapped__
     return function
 
@@ -89,8 +90,10 @@ def names_in(function: types.FunctionType) -> List[str]:
 
 
 def global_names(function: types.FunctionType) -> List[str]:
-    """The globals a function may read. An attribute of the same name as a global counts too: it does no harm."""
-    return [name for name in names_in(function) if name in function.__globals__]
+    """The globals that a function reads, builtins apart."""
+    names = dict.fromkeys(instruction.argval for code in codes_of(function) for instruction in get_instructions(code)
+                          if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+    return [name for name in names if name in function.__globals__]
 
 
 def closure_items(function: types.FunctionType) -> List[Tuple[str, Any]]:
