@@ -11,13 +11,13 @@ and a death counts as a change.
 """
 
 from functools import partial
-from operator import attrgetter, methodcaller
+from operator import attrgetter, is_, methodcaller
 from types import GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from mindspore import nn
+from mindspore import nn, ops
 
-from mindspore_zb.engines.graph.frozen_values import ABSENT, Frozen, FrozenContainer, Held, Watched, getter
+from mindspore_zb.engines.graph.frozen_values import ABSENT, SIMPLE, Frozen, FrozenContainer, Held, Watched, getter
 from mindspore_zb.engines.graph.reached import (Reached, behind, closure_items, global_names, is_own_name,
                                                  own_attributes, reach, user_classes)
 
@@ -39,6 +39,7 @@ NOTHING: Dict[str, Any] = {}
 STATE_PHRASES = {"training": "training flag", "mixed_precision_type": "mixed precision", FLAGS: "compiler flags",
                  "_recompute_cell": "recompute", "_shard_fn": "shard function", **HOOKS}
 PARTS = {"_params": "Parameter", "_cells": "the Cell", "_buffers": "the buffer"}
+
 DESCRIPTORS = (GetSetDescriptorType, MemberDescriptorType)
 
 
@@ -150,18 +151,20 @@ class _CellWatched(Watched):
         super().remember(owner)
         attributes = vars(owner)
         self._count = len(attributes)
-        self._get = getter(tuple(self._frozen))
+        plain = [name for name in self._frozen if _is_plain(attributes[name])]
+        self._get_plain = getter(tuple(plain))
+        self._plain = self._get_plain(attributes)
+        self._get_others = getter((*FLAT[:3], *(name for name in self._frozen if name not in (*plain, *FLAT))))
         self._ids = self._ids_in(attributes)
         names = list(self._frozen)
         flat = FLAT[:2] + FLAT[3:] if self._held.contents else FLAT  # buffers have contents
         self._nested = [(names[index], frozen) for index, frozen in self._nested if names[index] not in flat]
 
     def _ids_in(self, attributes: Dict[str, Any]) -> Tuple[int, ...]:
-        """Identities of the items and of what the Cell's own dicts hold, in one go: this is where the time goes."""
-        items = self._get(attributes)
-        params, cells, buffers = items[:3]
-        flags = attributes.get(FLAGS, NOTHING)
-        return tuple(map(id, (*items, *params.values(), *cells.values(), *buffers.values(), *flags.values())))
+        """Identities of what must not be held, the items of the Cell's own dicts included."""
+        others = self._get_others(attributes)
+        return tuple(map(id, (*others, *others[0].values(), *others[1].values(), *others[2].values(),
+                              *attributes.get(FLAGS, NOTHING).values())))
 
     def same(self) -> bool:
         cell = self.owner()
@@ -171,7 +174,7 @@ class _CellWatched(Watched):
         if len(attributes) != self._count:  # one was added, and may hide an attribute of the class
             return False
         try:
-            if self._ids_in(attributes) != self._ids:
+            if not all(map(is_, self._get_plain(attributes), self._plain)) or self._ids_in(attributes) != self._ids:
                 return False
         except KeyError:
             return False
@@ -186,6 +189,13 @@ class _CellWatched(Watched):
         key = frozen.changed_key(value)
         changed = "was replaced" if key in value and frozen.has_key(key) else "was added or removed"
         return f"{PARTS[name]} {key!r} of {self._place} {changed}"
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value may be held, as it refers to nothing: then it is compared without the detour of a number."""
+    if isinstance(value, ops.Primitive):
+        return not any(map(callable, vars(value).values()))
+    return isinstance(value, SIMPLE)
 
 
 def _cell_phrase(place: str, name: str, changed: str) -> str:

@@ -16,6 +16,7 @@ import mindspore as ms
 from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 
 from mindspore_zb.engines.graph.frozen_state import take_frozen_state
+from tests.engines.graph.whole_joint import compile_whole
 from tests.networks import zoo
 
 SCALE = 2
@@ -474,6 +475,18 @@ def test_silence_over_the_zoo(name):
     for weight in case.weights:
         weight.set_data(weight + 1)
     case.fn(*case.make_inputs(1), **case.kwargs)
+    assert state.difference() is None
+
+
+def test_compiling_changes_nothing():
+    net = nn.SequentialCell(nn.Dense(3, 3), nn.LayerNorm((3,)), Calls(indirectly))
+    net[0].recompute()
+    x = Tensor(np.ones((2, 3), np.float32))
+    state = take_frozen_state(net)
+    run = compile_whole(net, x, x, net.trainable_params())
+    run(x, x)
+    assert state.difference() is None
+    net(x)
     assert state.difference() is None
 
 

@@ -29,7 +29,6 @@ class Joint(nn.Cell):
 def compile_whole(net, x, sens, weights):
     """Compile once for these shapes; returns ``run(x, sens) -> (out, dx, *dw)``. Weights are copied."""
     joint = Joint(net, weights)
-    joint.set_train(net.training)
     phase, _ = executor.compile(joint, x, sens, phase=f"export.mindir.test{next(_numbers)}", do_convert=False)
     proto = pb.ModelProto.FromString(executor._get_func_graph_proto(joint, phase, "mind_ir", incremental=False))
     executor.del_net_res(joint, {phase})
