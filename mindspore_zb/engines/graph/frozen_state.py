@@ -107,9 +107,9 @@ def take_frozen_state(fn: Callable[..., Any], contents: bool = False) -> FrozenS
 
     Not noticed: the values of Parameters (a compiled graph reads those at each run); without ``contents``, a tensor
     attribute or buffer that was changed in place (MindSpore's own count of changes, ``_version``, stands still outside
-    of a recorded forward); arrays of numpy beyond 1 MB that were changed in place; the insides of MindSpore's own
-    objects such as Primitives; what code finds by a computed name, through ``exec`` or in the environment; settings of
-    MindSpore.
+    of a recorded forward); arrays of numpy beyond 1 MB that were changed in place; the insides of objects
+    of MindSpore (Primitives) and of the standard library (a ``deque``) other than those named above; what code finds by
+    a computed name, through ``exec`` or in the environment; settings of MindSpore.
 
     Raises:
         Nothing of its own.
