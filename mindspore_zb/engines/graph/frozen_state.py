@@ -1,25 +1,25 @@
 """Whether the Python values that a compiler made constants of are still what they were.
 
-A compiled graph reads nothing from Python any more: an attribute, a global or a list that changes afterwards is silently
-ignored. :func:`take_frozen_state` remembers all that a callable reaches; :meth:`FrozenState.difference` says later what
-has changed. It runs for every micro-batch, so the ordinary answer, "nothing", must come fast.
+A compiled graph reads nothing from Python any more: an attribute, a global or a list that changes afterwards is
+silently ignored. :func:`take_frozen_state` remembers all that a callable reaches; :meth:`FrozenState.difference` says
+later what has changed. It runs for every micro-batch, so the ordinary answer, "nothing", must come fast.
 
 How: identities are compared first, in C, a whole Cell or container at a time. Only where one differs are values
-compared, and if they turn out equal (``net.k = 2`` again) the new identities are remembered. An identity is an address,
-and an address can be used again; therefore each thing that is not a plain value is held by a weak reference, and a death
-counts as a change.
+compared, and if they turn out equal (``net.k = 2`` again) the new identities are remembered. An identity is an
+address, and an address can be used again; therefore each thing that is not a plain value is held by a weak reference,
+and a death counts as a change.
 """
 
 from functools import partial
-from operator import attrgetter, methodcaller
+from operator import attrgetter, is_, methodcaller
 from types import GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from mindspore import nn
+from mindspore import nn, ops
 
-from mindspore_zb.engines.graph.frozen_values import ABSENT, Frozen, FrozenContainer, Held, Watched, getter
+from mindspore_zb.engines.graph.frozen_values import ABSENT, SIMPLE, Frozen, FrozenContainer, Held, Watched, getter
 from mindspore_zb.engines.graph.reached import (Reached, behind, closure_items, global_names, is_own_name,
-                                                 own_attributes, reach, root_name, user_classes)
+                                                 own_attributes, reach, user_classes)
 
 CELL_STATE = ("training", "mixed_precision_type", "_params", "_cells", "_buffers", "_recompute_cell", "_shard_fn")
 """Bookkeeping of ``nn.Cell`` that a compiled graph depends on. Missing ones are passed over."""
@@ -39,6 +39,7 @@ NOTHING: Dict[str, Any] = {}
 STATE_PHRASES = {"training": "training flag", "mixed_precision_type": "mixed precision", FLAGS: "compiler flags",
                  "_recompute_cell": "recompute", "_shard_fn": "shard function", **HOOKS}
 PARTS = {"_params": "Parameter", "_cells": "the Cell", "_buffers": "the buffer"}
+
 DESCRIPTORS = (GetSetDescriptorType, MemberDescriptorType)
 
 
@@ -50,10 +51,9 @@ class FrozenState:
     refers back to the callable keeps it alive as long as this state lives.
     """
 
-    def __init__(self, name: str, found: Reached):
-        self._name = name
+    def __init__(self, found: Reached, contents: bool):
         self._dead: List[str] = []
-        held = Held(self._dead)
+        held = Held(self._dead, contents)
         self._parts: List[Watched] = []
         for place, cell in found.cells.values():
             self._parts.append(_CellWatched(cell, place, held))
@@ -87,11 +87,14 @@ class FrozenState:
         return changed
 
 
-def take_frozen_state(fn: Callable[..., Any]) -> FrozenState:
+def take_frozen_state(fn: Callable[..., Any], contents: bool = False) -> FrozenState:
     """Remember the Python state that a compiled ``fn`` depends on.
 
     Args:
-        fn: a Cell, function, bound method, ``functools.partial`` or callable object, by ``@jit`` or not.
+        fn: a Cell, function, bound method, ``functools.partial`` or callable object, by ``@jit`` or not. It must be
+            alive for as long as the state is asked: of one that is not, the state says that it no longer exists.
+        contents: compare tensor attributes and buffers by contents too. Each costs a transfer to the host at every
+            call, which waits for all that was computed before.
 
     Noticed are changes of:
 
@@ -102,9 +105,11 @@ def take_frozen_state(fn: Callable[..., Any]) -> FrozenState:
     * globals, closure variables and default arguments of reached functions; class attributes and methods, an instance's
       own ``construct``, names of the user's modules that reached code uses.
 
-    Not noticed: the values of Parameters (a compiled graph reads those at each run); a tensor constant that was changed
-    in place, except by ``copy_``, the only operation that MindSpore counts; the insides of MindSpore's own objects such
-    as Primitives; what code finds by a computed name, through ``exec`` or in the environment; settings of MindSpore.
+    Not noticed: the values of Parameters (a compiled graph reads those at each run); without ``contents``, a tensor
+    attribute or buffer that was changed in place (MindSpore's own count of changes, ``_version``, stands still outside
+    of a recorded forward); arrays of numpy beyond 1 MB that were changed in place; the insides of objects
+    of MindSpore (Primitives) and of the standard library (a ``deque``) other than those named above; what code finds by
+    a computed name, through ``exec`` or in the environment; settings of MindSpore.
 
     Raises:
         Nothing of its own.
@@ -118,7 +123,7 @@ def take_frozen_state(fn: Callable[..., Any]) -> FrozenState:
         >>> state.difference()
         'training flag of SequentialCell changed from False to True'
     """
-    return FrozenState(root_name(fn), reach(fn))
+    return FrozenState(reach(fn), contents)
 
 
 # --- Cells ------------------------------------------------------------------------------------------------------------
@@ -129,7 +134,8 @@ _WATCHED = frozenset((*CELL_STATE, *HOOKS, FLAGS))
 def _read_cell(cell: nn.Cell) -> Dict[str, Any]:
     attributes = vars(cell)
     found = {name: attributes[name] for name in FLAT[:3]}
-    found.update((name, value) for name, value in attributes.items() if is_own_name(name) or name in _WATCHED)
+    found.update((name, value) for name, value in attributes.items()
+                 if name in _WATCHED or is_own_name(name, type(cell)))
     return found
 
 
@@ -145,17 +151,20 @@ class _CellWatched(Watched):
         super().remember(owner)
         attributes = vars(owner)
         self._count = len(attributes)
-        self._get = getter(tuple(self._frozen))
+        plain = [name for name in self._frozen if _is_plain(attributes[name])]
+        self._get_plain = getter(tuple(plain))
+        self._plain = self._get_plain(attributes)
+        self._get_others = getter((*FLAT[:3], *(name for name in self._frozen if name not in (*plain, *FLAT))))
         self._ids = self._ids_in(attributes)
         names = list(self._frozen)
-        self._nested = [(names[index], frozen) for index, frozen in self._nested if names[index] not in FLAT]
+        flat = FLAT[:2] + FLAT[3:] if self._held.contents else FLAT  # buffers have contents
+        self._nested = [(names[index], frozen) for index, frozen in self._nested if names[index] not in flat]
 
     def _ids_in(self, attributes: Dict[str, Any]) -> Tuple[int, ...]:
-        """Identities of the items and of what the Cell's own dicts hold, in one go: this is where the time goes."""
-        items = self._get(attributes)
-        params, cells, buffers = items[:3]
-        flags = attributes.get(FLAGS, NOTHING)
-        return tuple(map(id, (*items, *params.values(), *cells.values(), *buffers.values(), *flags.values())))
+        """Identities of what must not be held, the items of the Cell's own dicts included."""
+        others = self._get_others(attributes)
+        return tuple(map(id, (*others, *others[0].values(), *others[1].values(), *others[2].values(),
+                              *attributes.get(FLAGS, NOTHING).values())))
 
     def same(self) -> bool:
         cell = self.owner()
@@ -165,7 +174,7 @@ class _CellWatched(Watched):
         if len(attributes) != self._count:  # one was added, and may hide an attribute of the class
             return False
         try:
-            if self._ids_in(attributes) != self._ids:
+            if not all(map(is_, self._get_plain(attributes), self._plain)) or self._ids_in(attributes) != self._ids:
                 return False
         except KeyError:
             return False
@@ -177,7 +186,16 @@ class _CellWatched(Watched):
     def describe(self, name: str, frozen: Frozen, value: Any, changed: str) -> str:
         if name not in PARTS or not isinstance(frozen, FrozenContainer) or not isinstance(value, dict):
             return super().describe(name, frozen, value, changed)
-        return f"{PARTS[name]} {frozen.changed_key(value)!r} of {self._place} was replaced"
+        key = frozen.changed_key(value)
+        changed = "was replaced" if key in value and frozen.has_key(key) else "was added or removed"
+        return f"{PARTS[name]} {key!r} of {self._place} {changed}"
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value may be held, as it refers to nothing: then it is compared without the detour of a number."""
+    if isinstance(value, ops.Primitive):
+        return not any(map(callable, vars(value).values()))
+    return isinstance(value, SIMPLE)
 
 
 def _cell_phrase(place: str, name: str, changed: str) -> str:
@@ -301,6 +319,6 @@ class _Parameters:
 
 
 _parameter_state = attrgetter("shape", "dtype", "_param_info.requires_grad")
-"""The property ``requires_grad`` in C: at twenty times the price of an attribute it would be half of the whole check."""
+"""With the property ``requires_grad`` taken apart, which as Python code would cost as much as all the rest."""
 
 _hooks_of = methodcaller("hooks")

@@ -1,7 +1,7 @@
 """Values as they were: the parts of :mod:`frozen_state` that know nothing of Cells.
 
-Each ``Frozen...`` remembers one value. ``same(value)`` is fast and may be wrong in one direction only: it says False of a
-new object that is equal. ``difference(value)`` is exact: None, or what happened to the value.
+Each ``Frozen...`` remembers one value. ``same(value)`` is fast and may be wrong in one direction only: it says False of
+a new object that is equal. ``difference(value)`` is exact: None, or what happened to the value.
 """
 
 import weakref
@@ -25,10 +25,15 @@ ABSENT = object()
 
 
 class Held:
-    """Weak references, one for each object; deaths are written to a list."""
+    """Weak references, one for each object; deaths are written to a list.
 
-    def __init__(self, dead: List[str]):
+    Attributes:
+        contents: whether tensors are compared by contents too.
+    """
+
+    def __init__(self, dead: List[str], contents: bool):
         self._dead = dead
+        self.contents = contents
         self._references: Dict[int, Any] = {}
 
     def hold(self, value: Any, place: str) -> Callable[[], Any]:
@@ -122,21 +127,24 @@ class FrozenObject(Frozen):
 
 
 class FrozenTensor(FrozenObject):
-    """A tensor constant: identity, and the count that ``copy_`` keeps."""
-
-    mutable = True
+    """A tensor constant: identity, and if asked for its contents."""
 
     def __init__(self, value: Tensor, place: str, held: Held):
         super().__init__(value, place, held)
-        self._changes = value._version
+        self.mutable = held.contents
+        self._bytes = _bytes_of(value) if held.contents else b""
 
     def same(self, value: Any) -> bool:
-        return value is self._reference() and value._version == self._changes
+        return self.difference(value) is None
 
     def difference(self, value: Any) -> Optional[str]:
         if value is not self._reference():
             return "was replaced"
-        return None if value._version == self._changes else "was changed in place"
+        return "was changed in place" if self.mutable and _bytes_of(value) != self._bytes else None
+
+
+def _bytes_of(tensor: Tensor) -> bytes:
+    return (tensor.astype(ms.float32) if tensor.dtype == ms.bfloat16 else tensor).asnumpy().tobytes()
 
 
 class FrozenArray(Frozen):
@@ -183,6 +191,10 @@ class FrozenContainer(Frozen):
         if type(value) is not self._kind:
             return "was replaced"
         return None if self.changed_key(value) is ABSENT else "changed"
+
+    def has_key(self, key: Any) -> bool:
+        """Whether there was an item of this key."""
+        return key in self._keys
 
     def changed_key(self, value: Any) -> Any:
         """The first key whose item is another one, came or went; ABSENT if there is none."""

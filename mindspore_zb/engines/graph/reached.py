@@ -8,21 +8,24 @@ blind to what is built at run time: ``getattr`` with a computed name, ``exec``, 
 MindSpore, numpy and the standard library are not entered.
 """
 
+import argparse
 import functools
 import sys
 import sysconfig
 import types
 from dataclasses import dataclass, field
+from dis import get_instructions
 from enum import Enum
 from inspect import getattr_static
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, FrozenSet, Iterator, List, Optional, Tuple
 
 from mindspore import Parameter, Tensor, nn
 
+NOT_THE_USERS = ("", "mindspore", "numpy", "mindspore_zb", "pybind11_builtins")
 CELL_BOOKKEEPING = frozenset(vars(nn.Cell()))
 """The attributes that every Cell has, none of which is the user's."""
 
-PLAIN_NAMESPACES = (types.SimpleNamespace, __import__("argparse").Namespace)
+PLAIN_NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 """Types that are not the user's, whose objects nevertheless hold the user's settings."""
 
 
@@ -69,8 +72,8 @@ def root_name(fn: Any) -> str:
 
 
 def original(function: Any) -> Any:
-    """The Python function behind ``@jit``."""
-    while hasattr(function, "__wrapped_by_jit__") and hasattr(function, "__wrapped__"):
+    """The Python function behind ``@jit``; a bound method stays one, or its object would be lost."""
+    while not isinstance(function, types.MethodType) and hasattr(function, "__wrapped_by_jit__"):
         function = function.__wrapped__
     return function
 
@@ -89,8 +92,10 @@ def names_in(function: types.FunctionType) -> List[str]:
 
 
 def global_names(function: types.FunctionType) -> List[str]:
-    """The globals a function may read. An attribute of the same name as a global counts too: it does no harm."""
-    return [name for name in names_in(function) if name in function.__globals__]
+    """The globals that a function reads, builtins apart."""
+    names = dict.fromkeys(instruction.argval for code in codes_of(function) for instruction in get_instructions(code)
+                          if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+    return [name for name in names if name in function.__globals__]
 
 
 def closure_items(function: types.FunctionType) -> List[Tuple[str, Any]]:
@@ -110,7 +115,7 @@ def is_foreign(module: Optional[str]) -> bool:
     top = (module or "").partition(".")[0]
     if top in ("__main__", "__mp_main__"):
         return False
-    if top in ("", "mindspore", "numpy", "mindspore_zb", "builtins", "pybind11_builtins") or top in sys.builtin_module_names:
+    if top in NOT_THE_USERS or top in sys.builtin_module_names:
         return True
     if hasattr(sys, "stdlib_module_names"):
         return top in sys.stdlib_module_names
@@ -136,14 +141,24 @@ def own_attributes(value: Any) -> Dict[str, Any]:
     """The instance attributes of an object, in ``__dict__`` or slots; of a Cell only those that are the user's."""
     attributes = dict(getattr(value, "__dict__", None) or {})
     if isinstance(value, nn.Cell):
-        return {name: item for name, item in attributes.items() if is_own_name(name)}
+        return {name: item for name, item in attributes.items() if is_own_name(name, type(value))}
     attributes.update((name, getattr(value, name)) for name in slots_of(value))
     return attributes
 
 
-def is_own_name(name: str) -> bool:
-    """Whether a Cell's attribute is none of ``nn.Cell``'s bookkeeping."""
-    return name not in CELL_BOOKKEEPING and name not in ("_cell_init_args", "_func_graph_flags")
+def is_own_name(name: str, kind: type = nn.Cell) -> bool:
+    """Whether an attribute of a Cell is neither bookkeeping of ``nn.Cell`` nor scratch space of its own construct."""
+    return name not in CELL_BOOKKEEPING and name not in ("_cell_init_args", "_func_graph_flags") \
+        and name not in scratch_names(kind)
+
+
+@functools.lru_cache(maxsize=None)
+def scratch_names(kind: type) -> FrozenSet[str]:
+    """Attributes that MindSpore's own Cells write in each call before they read them (MultiheadAttention does)."""
+    functions = [vars(base).get(name) for base in kind.__mro__ if is_foreign(base.__module__)
+                 for name in ("__call__", "construct")]
+    return frozenset(instruction.argval for function in functions if isinstance(function, types.FunctionType)
+                     for instruction in get_instructions(function) if instruction.opname == "STORE_ATTR")
 
 
 class _Walk:
