@@ -1,10 +1,3 @@
-<<<<<<< HEAD
-"""Stub."""
-
-
-def why_not_compiled(fn):
-    return None
-=======
 """What a compiled graph would silently get wrong, found before it is compiled.
 
 Each rule stands for something that was compiled and compared with PyNative. What the compiler refuses by itself with an
@@ -122,4 +115,3 @@ def draws_from_generator(value: Any) -> bool:
                 seen.add(id(called))
                 pending.append((called, depth + 1))
     return False
->>>>>>> graph-frozen
