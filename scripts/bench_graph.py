@@ -1,0 +1,118 @@
+"""Times of the compiled split against one compiled function that computes everything, and against PyNative.
+
+    python scripts/bench_graph.py [rounds]
+"""
+
+import sys
+import time
+from typing import Any, Dict
+
+import bench_nets
+import mindspore as ms
+from interleaved import Stopwatch, milliseconds, ratio, times_of
+from mindspore import nn, ops
+
+from mindspore_zb import zero_bubble
+from mindspore_zb.engines.graph.cache import clear_programs
+
+
+class Together(nn.Cell):
+    """The yardstick: out, dx and dw from one compiled function."""
+
+    def __init__(self, net: nn.Cell):
+        super().__init__(auto_prefix=False)
+        self.net = net
+        self.weights = ms.ParameterTuple(net.trainable_params())
+        self.gradient = ops.GradOperation(get_all=True, get_by_list=True, sens_param=True)
+
+    @ms.jit
+    def construct(self, x, sens):
+        out = self.net(x)
+        return out, self.gradient(self.net, self.weights)(x, sens)
+
+
+def split_run(net: Any, x: Any, sens: Any) -> Dict[str, float]:
+    """Seconds of one micro-batch, whole and by part."""
+    watch = Stopwatch()
+    start = time.perf_counter()
+    _, grad_fn = net.forward_and_gradfn(x)
+    forward = watch.read()
+    grad_fn.compute_input_grad(sens)
+    dx = watch.read()
+    grad_fn.compute_weight_grad()
+    dw = watch.read()
+    return {"all": time.perf_counter() - start, "forward": forward, "dx": dx, "dw": dw}
+
+
+def whole_run(work: Any) -> Dict[str, float]:
+    """Seconds of one call."""
+    watch = Stopwatch()
+    work()
+    return {"all": watch.read()}
+
+
+def bench(bench_net: bench_nets.BenchNet, rounds: int) -> None:
+    """Print the row of one net."""
+    clear_programs()
+    net, x = bench_net.net, bench_net.x
+    sens = bench_nets.normal(*net(x).shape)
+    together = Together(net)
+    compiled, eager = zero_bubble(net, mode="graph"), None
+    graph_call = compiled.forward_and_gradfn
+    start = time.perf_counter()
+    graph_call(x)
+    compile_seconds = time.perf_counter() - start
+
+    class Caller:
+        """The same net through one of the engines."""
+
+        def __init__(self, call: Any):
+            self.forward_and_gradfn = call
+
+    eager = Caller(zero_bubble(net, mode="pynative").forward_and_gradfn)
+    graph = Caller(graph_call)
+    times = times_of({"graph": lambda: split_run(graph, x, sens),
+                      "together": lambda: whole_run(lambda: together(x, sens)),
+                      "pynative": lambda: split_run(eager, x, sens)}, rounds)
+    print(f"{bench_net.name:56} {milliseconds(times['graph forward']):8.2f} {milliseconds(times['graph dx']):8.2f} "
+          f"{milliseconds(times['graph dw']):8.2f} {ratio(times['graph all'], times['together all']):9.3f} "
+          f"{ratio(times['graph all'], times['pynative all']):9.3f} {compile_seconds:9.1f}", flush=True)
+
+
+def bench_host_cost(rounds: int) -> None:
+    """Print the host's cost of one run of a piece with 100 residuals: everything but the kernels."""
+    from mindspore_zb.api import run_forward
+    layers = 50
+
+    def fn(x):
+        for _ in range(layers):
+            x = ops.tanh(x) * ops.sin(x)
+        return x
+
+    x = bench_nets.normal(2, 2)
+    run_forward(fn, (x,), {}, None, False, 0, "graph")
+    seconds = {"forward": [], "dx": []}
+    for _ in range(rounds):
+        start = time.perf_counter()
+        _, grad_fn = run_forward(fn, (x,), {}, None, False, 0, "graph")
+        seconds["forward"].append(time.perf_counter() - start)
+        start = time.perf_counter()
+        grad_fn.compute_input_grad()
+        seconds["dx"].append(time.perf_counter() - start)
+    print(f"\na net of 2x2 tensors with {2 * layers} residuals: forward {milliseconds(seconds['forward']):.2f} ms, dx "
+          f"{milliseconds(seconds['dx']):.2f} ms")
+
+
+def main() -> None:
+    """Print all tables."""
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 15
+    print(f"medians of {rounds} interleaved rounds; ratios are medians of each round's ratio\n")
+    print(f"{'net':56} {'forward':>8} {'dx':>8} {'dw':>8} {'/together':>9} {'/pynative':>9} {'compile':>9}")
+    print(f"{'':56} {'ms':>8} {'ms':>8} {'ms':>8} {'':>9} {'':>9} {'s':>9}")
+    bench(bench_nets.transformer(4, 64, 2, 16), rounds)
+    bench(bench_nets.transformer(4, 512, 4, 128), max(rounds // 3, 3))
+    bench_host_cost(rounds * 3)
+
+
+if __name__ == "__main__":
+    main()
