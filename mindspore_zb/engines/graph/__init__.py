@@ -1,1 +1,1 @@
-"""The engine of compiled graphs: one joint graph of forward and backward, cut into pieces that run alone."""
+"""The graph engine: one compile per signature, cut into pieces for the forward, dx and groups of dw."""
