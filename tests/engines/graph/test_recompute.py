@@ -58,7 +58,7 @@ def problems(draw):
     inputs = {name: [wiring.choice(names[:place]) for _ in range(wiring.choice((1, 1, 2, 2, 3)))] if place else []
               for place, name in enumerate(names)}
     unit = wiring.choice((1, 3, 2 ** 32))
-    nbytes = {name: wiring.choice((0, 1, 1, 2, 3, 5, 8, None)) for name in names}
+    nbytes = {name: wiring.choice((0, 1, 1, 2, 3, 5, None, None)) for name in names}
     nbytes = {name: None if count is None else unit * count for name, count in nbytes.items()}
     recomputable = {name: wiring.random() < 0.7 for name in names}
     needed = [wiring.choice(names) for _ in range(wiring.choice((1, 2, 3, 4)))]
