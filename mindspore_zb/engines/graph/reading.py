@@ -84,8 +84,8 @@ def _check_head(model: ModelProto) -> None:
     check_fields(model, _MODEL_FIELDS, "the model")
     if model.HasField("little_endian") and model.little_endian != (sys.byteorder == "little"):
         raise MalformedGraphError("the model was written by a machine of the other byte order")
-    if model.mind_ir_version not in Version.values():
-        raise MalformedGraphError(f"the model has the unknown version {model.mind_ir_version}")
+    if model.mind_ir_version not in Version.values() or model.mind_ir_version < Version.IR_VERSION_WITH_PRIM_FUNCTION:
+        raise MalformedGraphError(f"the model has the version {model.mind_ir_version}, which is read in another way")
 
 
 def _claim(name: str, place: str, names: Dict[str, str]) -> None:
