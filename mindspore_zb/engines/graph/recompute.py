@@ -191,7 +191,8 @@ def _check_possible(above: Mapping[Value, Optional[Tuple[Value, ...]]], needed: 
         if nbytes.get(value) is not None:
             lost[value] = None
         else:
-            lost[value] = value if reads is None else next((lost[item] for item in reads if lost[item] is not None), None)
+            missing = [value] if reads is None else [lost[item] for item in reads if lost[item] is not None]
+            lost[value] = missing[0] if missing else None
     for value in needed:
         if lost[value] is not None:
             raise ArgumentValueError(f"value {value!r} is needed, but {lost[value]!r} can neither be kept nor computed "

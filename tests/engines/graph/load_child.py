@@ -1,10 +1,12 @@
 """Loads, compiles and runs graphs in a process of its own, which they may end.
 
 ``python -m tests.engines.graph.load_child jobs progress``: ``jobs`` is a pickle of ``[(data, arguments or None)]``;
-without arguments the graph is only loaded. A line is written to ``progress`` before and after each.
+without arguments the graph is only loaded. A line is written to ``progress`` before and after each. The data ``abort``
+end the process, as a graph may.
 """
 
 import hashlib
+import os
 import pickle
 import sys
 import tempfile
@@ -28,6 +30,8 @@ def leaves(value):
 
 def outcome(data, arguments):
     """What becomes of a graph, in words."""
+    if data == b"abort":
+        os.abort()
     try:
         graph = load(data)
         if graph is None:

@@ -279,8 +279,8 @@ def test_policies_know_the_operations_of_networks(operation, level):
 
 @pytest.mark.parametrize("operation", [
     "Dropout", "DropoutExt", "Dropout2D", "Dropout3D", "StandardNormal", "UniformReal", "Randperm", "Multinomial",
-    "Assign", "AssignAdd", "Print", "BatchNorm", "UpdateState", "TensorMove", "InplaceScatterSrc", "MatMul", "MatMulExt",
-    "BatchMatMul", "Dense", "Conv2D", "LSTM", "Custom", "AllReduce", "FlashAttentionScore"])
+    "Assign", "AssignAdd", "Print", "BatchNorm", "UpdateState", "TensorMove", "InplaceScatterSrc", "MatMul",
+    "MatMulExt", "BatchMatMul", "Dense", "Conv2D", "LSTM", "Custom", "AllReduce", "FlashAttentionScore"])
 def test_random_writing_and_dear_operations_are_in_no_policy(operation):
     assert all(operation not in operations for operations in RECOMPUTE_LEVELS.values())
 
@@ -300,11 +300,9 @@ def test_the_source_is_python_3_9_and_names_no_framework():
     assert not [node for node in late if "scipy" in ast.unparse(node) or "numpy" in ast.unparse(node)]
 
 
-def test_importing_it_imports_no_scipy():
-    script = ("import importlib.util, sys; "
-              "assert 'scipy' not in sys.modules; import mindspore_zb.errors, mindspore_zb.engines.graph.recompute as it; "
-              "print('scipy.sparse' in sys.modules, 'mindspore' in sys.modules)")
+def test_importing_it_imports_nothing_large():
+    script = ("import sys; import mindspore_zb.engines.graph.recompute; "
+              "print([name for name in ('scipy', 'numpy', 'mindspore') if name in sys.modules])")
     done = subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[3], capture_output=True, text=True,
                           timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split()[-1] == "False"
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
