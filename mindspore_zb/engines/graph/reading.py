@@ -6,7 +6,7 @@ constants and earlier nodes. Each node names its primitive and states the type o
 
 import sys
 from dataclasses import dataclass
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 from mindspore.train.mind_ir_pb2 import GraphProto, ModelProto, NodeProto, PrimitiveProto, Version
 
@@ -26,6 +26,9 @@ _GRAPH_FIELDS = ("node", "name", "parameter", "doc_string", "input", "output", "
 _NODE_FIELDS = ("input", "output", "name", "op_type", "attribute", "doc_string", "domain", "node_attr", "primal_attr")
 
 
+Source = Tuple[str, Tuple[int, ...]]
+
+
 @dataclass(frozen=True)
 class ModelIndex:
     """What a checked graph holds, by name.
@@ -35,11 +38,14 @@ class ModelIndex:
         nodes: of each node, constants included, its proto.
         types: of each input, parameter and node its type: see :data:`~mindspore_zb.engines.graph.attributes.Type`.
         attributes: of each attribute of the graph its type.
+        sources: of each value ``(name, positions)``: what it is behind Depend, Load and tuples taken apart again;
+            ``positions`` lead to an element of a tuple that some operation gives as a whole.
     """
     primitives: Mapping[str, PrimitiveProto]
     nodes: Mapping[str, NodeProto]
     types: Mapping[str, Type]
     attributes: Mapping[str, Type]
+    sources: Mapping[str, Source]
 
     def operation(self, name: str) -> Optional[str]:
         """The operation of a node, "Constant" for a constant; None for an input or a parameter."""
@@ -62,7 +68,7 @@ def index_model(model: ModelProto) -> ModelIndex:
     types: Dict[str, Type] = {}
     _read_inputs(graph, names, types)
     _read_parameters(graph, names, types)
-    index = ModelIndex(primitives, {}, types, attributes)
+    index = ModelIndex(primitives, {}, types, attributes, {name: (name, ()) for name in types})
     for node in graph.node:
         _read_node(node, names, index)
     _check_output(graph, index)
@@ -78,8 +84,8 @@ def _check_head(model: ModelProto) -> None:
     check_fields(model, _MODEL_FIELDS, "the model")
     if model.HasField("little_endian") and model.little_endian != (sys.byteorder == "little"):
         raise MalformedGraphError("the model was written by a machine of the other byte order")
-    if model.mind_ir_version not in Version.values():
-        raise MalformedGraphError(f"the model has the unknown version {model.mind_ir_version}")
+    if model.mind_ir_version not in Version.values() or model.mind_ir_version < Version.IR_VERSION_WITH_PRIM_FUNCTION:
+        raise MalformedGraphError(f"the model has the version {model.mind_ir_version}, which is read in another way")
 
 
 def _claim(name: str, place: str, names: Dict[str, str]) -> None:
@@ -153,6 +159,25 @@ def _read_node(node: NodeProto, names: Dict[str, str], index: ModelIndex) -> Non
     else:
         _check_references(node, place, index)
         index.types[node.name] = _type_of_operation(node, place, index)
+    index.sources[node.name] = _source(node, index)
+
+
+def _source(node: NodeProto, index: ModelIndex) -> Source:
+    operation = index.operation(node.name)
+    if operation in ("Depend", "Load"):
+        return index.sources[node.input[0]]
+    if operation in GETTERS:
+        position = index.nodes[node.input[1]].attribute[0].i % len(index.types[node.input[0]][1])
+        return element(index.sources[node.input[0]], position, index)
+    return node.name, ()
+
+
+def element(source: Source, position: int, index: ModelIndex) -> Source:
+    """An element of a tuple."""
+    name, positions = source
+    if not positions and index.operation(name) in TUPLES:
+        return index.sources[index.nodes[name].input[position]]
+    return name, (*positions, position)
 
 
 def _type_of_constant(node: NodeProto, place: str) -> Type:

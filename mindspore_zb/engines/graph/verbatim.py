@@ -4,8 +4,8 @@ from typing import Dict
 
 from mindspore.train.mind_ir_pb2 import NodeProto
 
-from mindspore_zb.engines.graph.attributes import MONADS
-from mindspore_zb.engines.graph.reading import CONSTANT, GETTERS, TUPLES, ModelIndex
+from mindspore_zb.engines.graph.attributes import MONADS, Type
+from mindspore_zb.engines.graph.reading import CONSTANT, GETTERS, TUPLES, ModelIndex, Source, element
 from mindspore_zb.errors import MalformedGraphError
 
 _SYNTHETIC = (CONSTANT, *TUPLES, *GETTERS, "Depend", "UpdateState")
@@ -23,7 +23,7 @@ def check_verbatim(index: ModelIndex, original: ModelIndex) -> None:
     for name, kind in index.attributes.items():
         if original.attributes.get(name) != kind:
             raise MalformedGraphError(f"attribute '{name}' of the graph is not of the type of the original's")
-    stands_for: Dict[str, str] = {}
+    stands_for: Dict[Source, Source] = {}
     for name, node in index.nodes.items():
         if name not in original.nodes:
             if index.operation(name) not in _SYNTHETIC:
@@ -42,7 +42,7 @@ def _check_node(node: NodeProto, right: NodeProto) -> None:
         raise MalformedGraphError(f"node '{node.name}' has another shape or value than in the original graph")
 
 
-def _check_inputs(node: NodeProto, index: ModelIndex, original: ModelIndex, stands_for: Dict[str, str]) -> None:
+def _check_inputs(node: NodeProto, index: ModelIndex, original: ModelIndex, stands_for: Dict[Source, Source]) -> None:
     """The same values as inputs, if under other names."""
     right = original.nodes[node.name]
     if len(node.input) != len(right.input):
@@ -54,18 +54,34 @@ def _check_inputs(node: NodeProto, index: ModelIndex, original: ModelIndex, stan
         if index.types[given] != original.types[known]:
             raise MalformedGraphError(f"{place} has the type {index.types[given]}, {original.types[known]} in the "
                                       "original graph")
-        if original.types[known] in MONADS:
-            continue
-        given, known = _source(given, index), _source(known, original)
-        if given in original.types:
-            if given != known:
-                raise MalformedGraphError(f"{place} is '{given}', '{known}' in the original graph")
-        elif stands_for.setdefault(known, given) != given:
-            raise MalformedGraphError(f"{place} is '{given}', elsewhere '{stands_for[known]}' stands for '{known}'")
+        if original.types[known] not in MONADS:
+            _check_same(index.sources[given], original.sources[known], place, index, original, stands_for)
 
 
-def _source(name: str, index: ModelIndex) -> str:
-    """The value that only waits or is loaded under this name: cuts may drop both."""
-    while index.operation(name) in ("Depend", "Load"):
-        name = index.nodes[name].input[0]
-    return name
+def _check_same(given: Source, known: Source, place: str, index: ModelIndex, original: ModelIndex,
+                stands_for: Dict[Source, Source]) -> None:
+    """A value of the graph is one of the original; tuples are compared by their elements."""
+    if stands_for.get(known) == given:
+        return
+    if any(not source[1] and of.operation(source[0]) in TUPLES for source, of in ((given, index), (known, original))):
+        for position in range(len(_type_at(known, original)[1])):
+            _check_same(element(given, position, index), element(known, position, original), place, index, original,
+                        stands_for)
+    elif given[0] in original.sources:
+        same = original.sources[given[0]]  # an input may have the name of a node of the original
+        for position in given[1]:
+            same = element(same, position, original)
+        if same != known:
+            raise MalformedGraphError(f"{place} is '{given[0]}', '{known[0]}' in the original graph")
+        return
+    elif known in stands_for:
+        raise MalformedGraphError(f"{place} is '{given[0]}', but elsewhere '{stands_for[known][0]}' stands for "
+                                  f"'{known[0]}'")
+    stands_for[known] = given
+
+
+def _type_at(source: Source, index: ModelIndex) -> Type:
+    kind = index.types[source[0]]
+    for position in source[1]:
+        kind = kind[1][position]
+    return kind
