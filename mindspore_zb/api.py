@@ -86,10 +86,12 @@ def _compiled(fn: Callable[..., Any], args: tuple, kwargs: dict, leaves: Sequenc
               has_aux: bool) -> Any:
     """The forward run by the graph engine, or why it cannot be."""
     try:
-        from mindspore_zb.engines.graph.record import record_compiled
+        from mindspore_zb.engines.graph.record import CutSettings, record_compiled
     except UnsupportedVersionError as error:
         return str(error)
-    return record_compiled(fn, args, kwargs, leaves, weights, has_aux, current_options().graph_pieces)
+    chosen = current_options()
+    return record_compiled(fn, args, kwargs, leaves, weights, has_aux,
+                           CutSettings(chosen.graph_pieces, chosen.graph_recompute))
 
 
 def check_mode(mode: Any) -> None:

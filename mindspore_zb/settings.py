@@ -5,7 +5,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, Iterator, Optional
 
-from mindspore_zb.errors import ArgumentTypeError
+from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError
+
+
+RECOMPUTE_POLICIES = ("none", "views", "elementwise", "cheap")
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,7 @@ class Options:
 
     free_early: bool = True
     graph_pieces: Optional[int] = 4
+    graph_recompute: str = "none"
 
 
 _CURRENT: ContextVar[Options] = ContextVar("mindspore_zb_options", default=Options())
@@ -36,6 +40,7 @@ def options(**changes: Any) -> Iterator[Options]:
 
     Raises:
         ArgumentTypeError: there is no such setting, or its value has the wrong type.
+        ArgumentValueError: its value is none of those that it may have.
 
     >>> with options(free_early=False) as inside:
     ...     inside.free_early
@@ -57,5 +62,8 @@ def _check(name: str, value: Any) -> None:
     if name == "graph_pieces":
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise ArgumentTypeError(f"graph_pieces must be a positive int or None, not {value!r}")
+    elif name == "graph_recompute":
+        if value not in RECOMPUTE_POLICIES:
+            raise ArgumentValueError(f"graph_recompute must be one of {', '.join(RECOMPUTE_POLICIES)}, not {value!r}")
     elif not isinstance(value, bool):
         raise ArgumentTypeError(f"{name} must be True or False, not {value!r}")

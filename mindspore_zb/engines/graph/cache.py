@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from mindspore_zb.engines.graph.frozen_state import FrozenState, take_frozen_state
 from mindspore_zb.engines.graph.joint import Call
+from mindspore_zb.engines.graph.partition import CutSettings
 from mindspore_zb.engines.graph.program import Program, compile_program
 from mindspore_zb.engines.graph.reached import reach
 from mindspore_zb.engines.graph.reasons import reason_of
@@ -16,7 +17,7 @@ from mindspore_zb.errors import UnsupportedError
 from mindspore_zb.tensors import is_tensor
 
 PROGRAMS_PER_CALL = 8
-"""How many programs are kept for calls that differ only in what Python state they were compiled with."""
+"""How often calls that differ in nothing but the Python state of ``fn`` are compiled; then they fall back for good."""
 
 
 @dataclass
@@ -24,28 +25,30 @@ class Entry:
     """What came of compiling a call.
 
     Attributes:
-        state: the Python state it was compiled with.
+        state: the Python state it was compiled with; None if it holds for any.
         program: the program, or None.
         reason: why there is none.
     """
 
-    state: FrozenState
+    state: Optional[FrozenState]
     program: Optional[Program]
     reason: str = ""
 
 
-def find_program(call: Call, pieces: Optional[int]) -> Entry:
+def find_program(call: Call, settings: CutSettings) -> Entry:
     """The program for a call, compiled at the first such call; what cannot be compiled is remembered too."""
-    owner, key = _identity(call, pieces)
+    owner, key = _identity(call, settings)
     with _LOCK:
         entries = _PROGRAMS.setdefault(owner, {}).setdefault(key, [])
         for place, entry in enumerate(entries):
             if _fits(entry):
                 entries.insert(0, entries.pop(place))
                 return entry
-        entry = _compile(call, pieces)
+        if len(entries) < PROGRAMS_PER_CALL:
+            entry = _compile(call, settings)
+        else:  # it would be compiled again and again
+            entry = Entry(None, None, f"its Python state changes too often: {entries[0].state.difference()}")
         entries.insert(0, entry)
-        del entries[PROGRAMS_PER_CALL:]
         return entry
 
 
@@ -60,19 +63,21 @@ _LOCK = SERIAL  # compiling and running exclude each other too
 
 
 def _fits(entry: Entry) -> bool:
+    if entry.state is None:
+        return True
     if entry.state.difference() is not None:
         return False
     return entry.program is None or all((tuple(parameter.shape), parameter.dtype) == meta
                                         for parameter, meta in entry.program.metas)
 
 
-def _compile(call: Call, pieces: Optional[int]) -> Entry:
+def _compile(call: Call, settings: CutSettings) -> Entry:
     state = take_frozen_state(call.fn)
     refusal = why_not_compiled(call.fn)
     if refusal is not None:
         return Entry(state, None, refusal)
     try:
-        program = compile_program(call, [parameter for _, parameter in reach(call.fn).parameters.values()], pieces)
+        program = compile_program(call, [parameter for _, parameter in reach(call.fn).parameters.values()], settings)
     except Exception as error:  # whatever the compiler raises; the PyNative engine does the work then
         return Entry(state, None, reason_of(error))
     changed = state.difference()
@@ -81,7 +86,7 @@ def _compile(call: Call, pieces: Optional[int]) -> Entry:
     return Entry(state, program)
 
 
-def _identity(call: Call, pieces: Optional[int]) -> Tuple[Any, Tuple[Any, ...]]:
+def _identity(call: Call, settings: CutSettings) -> Tuple[Any, Tuple[Any, ...]]:
     """``(owner, key)``: the object whose life bounds that of the program, and what tells its calls apart."""
     fn = call.fn
     owner, part = (fn.__self__, fn.__func__) if isinstance(fn, MethodType) else (fn, None)
@@ -93,7 +98,7 @@ def _identity(call: Call, pieces: Optional[int]) -> Tuple[Any, Tuple[Any, ...]]:
     leaves = tuple(("tensor", tuple(leaf.shape), str(leaf.dtype)) if is_tensor(leaf) else _constant_key(leaf)
                    for leaf in call.leaves)
     return owner, (part, call.structure.describe(), _containers(call.structure), leaves, call.asked,
-                   tuple(id(weight) for weight in call.weights), call.has_aux, pieces)
+                   tuple(id(weight) for weight in call.weights), call.has_aux, settings)
 
 
 def _containers(structure: Any) -> Tuple[Any, ...]:

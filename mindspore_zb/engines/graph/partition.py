@@ -1,10 +1,11 @@
 """Cut a joint graph into the forward, dx and groups of dw, and find what crosses from one piece to another."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import AbstractSet, Dict, FrozenSet, List, Optional, Sequence, Tuple
 
 from mindspore_zb.engines.graph.joint import Joint
 from mindspore_zb.engines.graph.mindir import JointGraph
+from mindspore_zb.engines.graph.recompute import RECOMPUTE_LEVELS, choose_saved
 from mindspore_zb.errors import UnsupportedError
 from mindspore_zb.split import BackwardGraph, Group, SplitPlan, split_backward
 
@@ -47,19 +48,36 @@ class WeightPiece:
 
 @dataclass(frozen=True)
 class Partition:
-    """A joint graph in pieces: the forward with all its outputs, dx, and dw in execution order."""
+    """A joint graph in pieces: the forward with all its outputs, dx, and dw in execution order.
+
+    Attributes:
+        saved_bytes: bytes that cross from the forward to dx and dw, inputs included, parameters left out.
+        unsaved_bytes: the same if nothing were computed again.
+    """
 
     forward: Piece
     dx: Piece
     dw: Tuple[WeightPiece, ...]
+    saved_bytes: int = 0
+    unsaved_bytes: int = 0
 
 
-def cut_joint(joint: Joint, pieces: Optional[int]) -> Partition:
-    """Cut a joint graph.
+@dataclass(frozen=True)
+class CutSettings:
+    """How a joint graph is cut.
 
-    Args:
-        joint: the graph.
+    Attributes:
         pieces: into how many balanced pieces the groups of dw are gathered; None for one piece per group.
+        recompute: what the backward computes again rather than to save it; a key of
+            :data:`~mindspore_zb.engines.graph.recompute.RECOMPUTE_LEVELS`.
+    """
+
+    pieces: Optional[int] = 4
+    recompute: str = "none"
+
+
+def cut_joint(joint: Joint, settings: CutSettings) -> Partition:
+    """Cut a joint graph.
 
     Raises:
         UnsupportedError: the backward has effects, or something crosses from piece to piece that is no tensor.
@@ -73,8 +91,8 @@ def cut_joint(joint: Joint, pieces: Optional[int]) -> Partition:
     order = [node for node in graph.order if node in backward and node not in loads]
     split = _split(joint, order)
     closure = frozenset(order[node] for node in split.closure if node < len(order))
-    gathered = _gather(joint, order, split.groups, pieces)
-    return _cross(joint, forward, closure, gathered)
+    gathered = _gather(joint, order, split.groups, settings.pieces)
+    return _cross(joint, forward, closure, gathered, settings.recompute)
 
 
 @dataclass(frozen=True)
@@ -166,10 +184,15 @@ def balanced(costs: Sequence[float], parts: int) -> List[Tuple[int, int]]:
     return ranges
 
 
-def _cross(joint: Joint, forward: FrozenSet[str], closure: FrozenSet[str],
-           gathered: Sequence[_Gathered]) -> Partition:
+def _cross(joint: Joint, forward: FrozenSet[str], closure: FrozenSet[str], gathered: Sequence[_Gathered],
+           recompute: str) -> Partition:
     """Find what each piece reads and gives."""
     graph = joint.graph
+    before = _crossing_bytes(graph, forward, [closure, *(group.nodes for group in gathered)])
+    again = _computed_again(graph, forward, [closure, *(group.nodes for group in gathered)], recompute)
+    closure = _with_computed_again(graph, closure, again)
+    gathered = [replace(group, nodes=_with_computed_again(graph, group.nodes, again)) for group in gathered]
+    after = _crossing_bytes(graph, forward, [closure, *(group.nodes for group in gathered)])
     dw = []
     wanted: Dict[str, None] = dict.fromkeys(joint.dxs)
     for number, group in enumerate(gathered):
@@ -188,7 +211,50 @@ def _cross(joint: Joint, forward: FrozenSet[str], closure: FrozenSet[str],
     for part in (piece, dx, *(group.piece for group in dw)):
         for value in (*part.gives, *part.reads):
             graph.meta(value)  # raises if it is no tensor
-    return Partition(piece, dx, tuple(dw))
+    return Partition(piece, dx, tuple(dw), after, before)
+
+
+def _computed_again(graph: JointGraph, forward: FrozenSet[str], pieces: Sequence[FrozenSet[str]],
+                    recompute: str) -> FrozenSet[str]:
+    """The nodes of the forward that the backward computes again, so that the fewest bytes cross."""
+    kinds = RECOMPUTE_LEVELS[recompute]
+    if not kinds:
+        return frozenset()
+    needed = _distinct(value for nodes in pieces for value in _reads(graph, nodes))
+    inputs: Dict[str, Tuple[str, ...]] = {}
+    nbytes: Dict[str, Optional[int]] = {}
+    recomputable: Dict[str, bool] = {}
+    effects = frozenset(graph.effects)
+    waiting = list(needed)
+    for value in waiting:  # grows while it is read
+        if value in nbytes:
+            continue
+        nbytes[value] = graph.nbytes(value) if graph.tensor_proto(value) is not None else None
+        node = graph.node_of(value)
+        if node in forward and node not in effects:
+            recomputable[value] = graph.kind(node) in kinds
+            inputs[value] = graph.reads(node)
+            waiting.extend(inputs[value])
+    choice = choose_saved(inputs, needed, nbytes, recomputable, graph.parameters)
+    return frozenset(graph.node_of(value) for value in choice.recomputed)
+
+
+def _with_computed_again(graph: JointGraph, nodes: FrozenSet[str], again: FrozenSet[str]) -> FrozenSet[str]:
+    """A piece with what it computes again."""
+    found = set(nodes)
+    waiting = [graph.node_of(value) for value in _reads(graph, nodes)]
+    while waiting:
+        node = waiting.pop()
+        if node in again and node not in found:
+            found.add(node)
+            waiting.extend(graph.node_of(value) for value in graph.reads(node))
+    return frozenset(found)
+
+
+def _crossing_bytes(graph: JointGraph, forward: FrozenSet[str], pieces: Sequence[FrozenSet[str]]) -> int:
+    values = _distinct(value for nodes in pieces for value in _reads(graph, nodes))
+    return sum(graph.nbytes(value) for value in values
+               if graph.node_of(value) in forward or value in graph.inputs)
 
 
 def _reads(graph: JointGraph, nodes: AbstractSet[str]) -> Tuple[str, ...]:

@@ -10,7 +10,7 @@ from mindspore_zb.engines.graph.joint import Call, Joint, compile_joint
 from mindspore_zb.engines.graph.mindir import JointGraph, Meta
 from mindspore_zb.engines.graph.native import LoadedGraph
 from mindspore_zb.engines.graph.outputs import NestedResult
-from mindspore_zb.engines.graph.partition import Piece, WeightPiece, cut_joint
+from mindspore_zb.engines.graph.partition import CutSettings, Partition, Piece, WeightPiece, cut_joint
 from mindspore_zb.errors import UnsupportedError
 from mindspore_zb.tensors import zeros
 
@@ -58,8 +58,8 @@ class Program:
         constants: results that are constants.
         outs, dxs, differentiable, main, aux: see :class:`~mindspore_zb.engines.graph.joint.Joint`.
         out_metas: shape and dtype of each output.
-        forward, dx, dw: the pieces; ``groups`` tells of each of ``dw`` what it holds and gives.
-        nbytes: bytes of each value that crosses.
+        forward, dx, dw: the pieces.
+        partition: which nodes and values they have.
     """
 
     inputs: Tuple[str, ...]
@@ -76,16 +76,21 @@ class Program:
     forward: CompiledPiece
     dx: CompiledPiece
     dw: Tuple[CompiledPiece, ...]
-    groups: Tuple[WeightPiece, ...]
+    partition: Partition
+
+    @property
+    def groups(self) -> Tuple[WeightPiece, ...]:
+        """What each piece of dw holds and gives."""
+        return self.partition.dw
 
 
-def compile_program(call: Call, parameters: Sequence[Any], pieces: Optional[int]) -> Program:
+def compile_program(call: Call, parameters: Sequence[Any], settings: CutSettings) -> Program:
     """Compile a call and cut it.
 
     Args:
         call: the call.
         parameters: every Parameter that ``fn`` may read.
-        pieces: see :func:`~mindspore_zb.engines.graph.partition.cut_joint`.
+        settings: how it is cut.
 
     Raises:
         UnsupportedError: the graph cannot be cut.
@@ -94,7 +99,7 @@ def compile_program(call: Call, parameters: Sequence[Any], pieces: Optional[int]
     joint = compile_joint(call)
     graph = joint.graph
     found = _find_parameters(graph, [*parameters, *call.weights])
-    partition = cut_joint(joint, pieces)
+    partition = cut_joint(joint, settings)
     forward, dx, *dw = (CompiledPiece(graph, piece, found) for piece in
                         (partition.forward, partition.dx, *(group.piece for group in partition.dw)))
     count = len(call.tensors)
@@ -103,7 +108,7 @@ def compile_program(call: Call, parameters: Sequence[Any], pieces: Optional[int]
         metas=tuple((parameter, (tuple(parameter.shape), parameter.dtype)) for parameter in found.values()),
         constants=_constants(joint), outs=joint.outs, out_metas=tuple(graph.meta(value) for value in joint.outs),
         dxs=joint.dxs, differentiable=joint.differentiable, main=joint.main, aux=joint.aux,
-        forward=forward, dx=dx, dw=tuple(dw), groups=partition.dw)
+        forward=forward, dx=dx, dw=tuple(dw), partition=partition)
 
 
 def parameter_name(value: str) -> str:

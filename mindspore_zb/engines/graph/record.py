@@ -7,6 +7,7 @@ from mindspore_zb.engines.graph.cache import find_program
 from mindspore_zb.engines.graph.callables import plain_call
 from mindspore_zb.engines.graph.joint import Call
 from mindspore_zb.engines.graph.native import contiguous
+from mindspore_zb.engines.graph.partition import CutSettings
 from mindspore_zb.engines.graph.program import Program, Values
 from mindspore_zb.engines.graph.recording import GraphRecording
 from mindspore_zb.engines.lock import SERIAL
@@ -24,7 +25,7 @@ class Recorded:
 
 
 def record_compiled(fn: Callable[..., Any], args: tuple, kwargs: dict, inputs: Sequence[Any], weights: Sequence[Any],
-                    has_aux: bool, pieces: Optional[int]) -> Union[Recorded, str]:
+                    has_aux: bool, settings: CutSettings) -> Union[Recorded, str]:
     """Run ``fn(*args, **kwargs)`` once, compiled, and return what came of it; a str says why it cannot be compiled.
 
     Args:
@@ -33,7 +34,7 @@ def record_compiled(fn: Callable[..., Any], args: tuple, kwargs: dict, inputs: S
         inputs: those among them whose gradients are asked for, by identity.
         weights: the weights.
         has_aux: whether ``fn`` returns ``(out, *aux)``.
-        pieces: how many pieces of dw, None for one per group.
+        settings: how the graph is cut.
     """
     fn, args, kwargs = plain_call(fn, args, kwargs)
     leaves, structure = flatten((args, kwargs))
@@ -43,7 +44,7 @@ def record_compiled(fn: Callable[..., Any], args: tuple, kwargs: dict, inputs: S
     live = [weight for weight in weights if weight.requires_grad]
     call = Call(fn, structure, leaves, tuple(places[id(leaf)] for leaf in inputs), tuple(live), has_aux)
     try:
-        entry = find_program(call, pieces)
+        entry = find_program(call, settings)
     except UnsupportedError as error:
         return str(error)
     if entry.program is None:
