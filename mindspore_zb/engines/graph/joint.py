@@ -11,8 +11,10 @@ from mindspore import ParameterTuple, nn, ops
 
 from mindspore_zb.engines.graph.callables import readable
 from mindspore_zb.engines.graph.mindir import JointGraph
-from mindspore_zb.engines.graph.native import export_graph, gradient_of
-from mindspore_zb.engines.graph.outputs import NestedResult, flat_constant_result, flat_result, new_token, take_result
+from mindspore_zb.engines.graph.native import export_graph, gradient_of, unchanged
+from mindspore_zb.engines.graph.outputs import (NestedResult, flat_constant_result, flat_result, forget_result, new_token,
+                                                take_result)
+from mindspore_zb.engines.graph.reached import reach
 from mindspore_zb.errors import UnsupportedError
 from mindspore_zb.structure import Structure
 from mindspore_zb.tensors import is_differentiable_dtype, is_tensor
@@ -86,13 +88,16 @@ def compile_joint(call: Call) -> Joint:
         Exception: whatever MindSpore raises if it cannot compile ``fn``.
     """
     with tempfile.TemporaryDirectory(prefix="mindspore_zb_") as directory:
-        return _compile_joint(call, directory)
+        body = _body(call, (new_token(), new_token()), directory)
+        try:
+            with unchanged(cell for _, cell in reach(call.fn).cells.values()):
+                return _compile_joint(call, body)
+        finally:
+            vars(body).clear()  # MindSpore keeps what it compiled, and must not keep the caller's Cells
 
 
-def _compile_joint(call: Call, directory: str) -> Joint:
-    tensors = call.tensors
-    tokens = new_token(), new_token()
-    body = _body(call, tokens, directory)
+def _compile_joint(call: Call, body: nn.Cell) -> Joint:
+    tensors, tokens = call.tensors, body.tokens
     forward = JointGraph(export_graph(body, tensors))
     main, aux = take_result(tokens[0]), take_result(tokens[1]) if call.has_aux else None
     metas = [forward.meta(value) for value in forward.result()]
@@ -101,7 +106,10 @@ def _compile_joint(call: Call, directory: str) -> Joint:
     if not differentiable or not (call.asked or call.weights):
         return Joint(forward, forward, main, aux, tuple(forward.result()), differentiable, (), ())
     sens = [ops.zeros(*meta) for meta in metas]
-    graph = JointGraph(export_graph(_JointCell(body, len(tensors), call.asked, call.weights), [*tensors, *sens]))
+    whole = _JointCell(body, len(tensors), call.asked, call.weights)
+    graph = JointGraph(export_graph(whole, [*tensors, *sens]))
+    for token in tokens:
+        forget_result(token)
     outs, dxs, dws = graph.result_entries()
     _check_nothing_runs_twice(forward, graph)
     return Joint(forward, graph, main, aux, tuple(outs), differentiable, tuple(dxs), tuple(dws))

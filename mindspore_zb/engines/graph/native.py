@@ -8,10 +8,10 @@ import contextlib
 import itertools
 import os
 import tempfile
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import mindspore as ms
-from mindspore import nn, ops
+from mindspore import nn
 
 from mindspore_zb.errors import UnsupportedError, UnsupportedVersionError
 
@@ -87,6 +87,19 @@ class LoadedGraph:
         return _RUN(arguments, self._phase)
 
 
+@contextlib.contextmanager
+def unchanged(cells: Iterable[nn.Cell]) -> Iterator[None]:
+    """Put back what a compilation writes on these Cells: scope, phase, and whatever else it may be."""
+    before = [(cell, dict(vars(cell))) for cell in cells]
+    try:
+        yield
+    finally:
+        for cell, attributes in before:
+            vars(cell).update(attributes)
+            for name in [name for name in vars(cell) if name not in attributes]:
+                del vars(cell)[name]
+
+
 def contiguous(tensor: Any) -> Any:
     """The tensor itself, or a copy of a view: a compiled graph reads the storage as it lies."""
     return tensor if tensor.is_contiguous() else tensor.contiguous()
@@ -119,5 +132,3 @@ def _files_elsewhere() -> Iterator[None]:
             else:
                 os.environ["MS_OM_PATH"] = before
 
-
-__all__ = ["LoadedGraph", "contiguous", "export_graph", "gradient_of", "mindir", "ops"]

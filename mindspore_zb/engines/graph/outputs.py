@@ -60,6 +60,11 @@ def take_result(token: int) -> NestedResult:
     return NestedResult(description)
 
 
+def forget_result(token: int) -> None:
+    """Drop what was reported under ``token``."""
+    _FOUND.pop(token, None)
+
+
 # --- compiled: what follows runs inside of a graph --------------------------------------------------------------------
 
 @ops.constexpr(check=False)

@@ -1,0 +1,435 @@
+"""The graph engine from outside: values over several steps, states, memory, and what changes between calls."""
+
+import gc
+import os
+import random
+import threading
+import warnings
+import weakref
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import Parameter, Tensor, nn, ops
+
+from mindspore_zb import forward_and_gradfn, options, zero_bubble
+from mindspore_zb.api import run_forward
+from mindspore_zb.engines.graph import cache
+from mindspore_zb.errors import StateError, UnsupportedError
+from mindspore_zb.fallback import FallbackWarning
+
+from tests.networks.compare import assert_same, unsplit_grads
+
+
+class Mlp(nn.Cell):
+    """Linear layers with tanh between them."""
+
+    def __init__(self, width=8, layers=3):
+        super().__init__()
+        self.layers = nn.CellList([nn.Dense(width, width) for _ in range(layers)])
+        self.scale = 2.0
+        for place, parameter in enumerate(self.trainable_params()):
+            parameter.set_data(normal(*parameter.shape, seed=place) * 0.3)
+
+    def construct(self, x):
+        for layer in self.layers:
+            x = ops.tanh(layer(x)) * self.scale
+        return x
+
+
+def normal(*shape, seed=0):
+    return Tensor(np.random.RandomState(seed).standard_normal(shape).astype(np.float32))
+
+
+def graph(fn, *inputs, weights=None, **settings):
+    """``(out, grad_fn)`` of the graph engine, which must not fall back."""
+    out, grad_fn = run_forward(fn, inputs, {}, weights, settings.get("has_aux", False),
+                               settings.get("grad_position", 0), "graph")
+    assert grad_fn.engine == "graph" and grad_fn.fallback_reason is None
+    return out, grad_fn
+
+
+def check(fn, x, weights, sens=None, tolerance=None):
+    """Split and unsplit gradients of the graph engine equal MindSpore's own."""
+    sens = normal(*fn(x).shape, seed=9) if sens is None else sens
+    right = unsplit_grads(fn, (x,), weights, sens)
+    out, grad_fn = graph(fn, x, weights=weights)
+    assert_same(out, right.out, "out", tolerance)
+    assert_same(grad_fn.compute_input_grad(sens), right.dx, "dx", tolerance)
+    assert_same(grad_fn.compute_weight_grad(), right.dw, "dw", tolerance)
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """How many programs were compiled so far, as a list."""
+    calls = []
+    original = cache.compile_program
+
+    def counting(*args, **kwargs):
+        calls.append(args[0])
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(cache, "compile_program", counting)
+    return calls
+
+
+class TestCompiledOnce:
+    """One compile per signature; what changes the result compiles anew."""
+
+    def test_micro_batches_share_a_program(self, compiled):
+        net = Mlp()
+        for seed in range(3):
+            check(net, normal(4, 8, seed=seed), net.trainable_params())
+        assert len(compiled) == 1
+
+    def test_other_shapes_and_back(self, compiled):
+        net = Mlp(layers=1)
+        for rows in (4, 6, 4, 6):
+            check(net, normal(rows, 8), net.trainable_params())
+        assert len(compiled) == 2
+
+    def test_other_dtype(self):
+        net = nn.SequentialCell(nn.ReLU())
+        for dtype in (np.float32, np.float64):
+            x = Tensor(np.array([-1.0, 2.0], dtype))
+            out, grad_fn = graph(net, x)
+            assert out.dtype == x.dtype and grad_fn.compute_input_grad().asnumpy().tolist() == [0.0, 1.0]
+
+    def test_attribute_changed(self, compiled):
+        net = Mlp(layers=1)
+        check(net, normal(4, 8), net.trainable_params())
+        net.scale = 5.0
+        check(net, normal(4, 8), net.trainable_params())
+        net.scale = 2.0
+        check(net, normal(4, 8), net.trainable_params())
+        assert len(compiled) == 2
+
+    def test_constant_argument(self):
+        def scaled(x, factor):
+            return ops.sin(x) * factor
+
+        for factor in (2.0, 3.0, 2.0):
+            out, _ = graph(scaled, normal(3), factor)
+            assert_same(out, ops.sin(normal(3)) * factor, "out")
+
+    def test_weight_with_other_values(self, compiled):
+        net = Mlp(layers=1)
+        for seed in range(2):
+            net.layers[0].weight.set_data(normal(8, 8, seed=seed))
+            check(net, normal(4, 8), net.trainable_params())
+        assert len(compiled) == 1
+
+    def test_weight_replaced_and_reshaped(self):
+        net = nn.Dense(8, 8)
+        check(net, normal(4, 8), net.trainable_params())
+        net.weight = Parameter(normal(8, 8, seed=3), name="weight")
+        check(net, normal(4, 8), net.trainable_params())
+
+        def product(x):
+            return ops.matmul(x, weight)
+
+        weight = Parameter(normal(8, 5), name="weight")
+        check(product, normal(4, 8), [weight])
+        weight.set_data(normal(8, 3, seed=4), slice_shape=True)
+        check(product, normal(4, 8), [weight])
+
+    def test_state_that_changes_at_every_call_falls_back_in_the_end(self, compiled):
+        net = Mlp(layers=1)
+        for step in range(cache.PROGRAMS_PER_CALL + 1):
+            net.scale = 1.0 + step
+            out, grad_fn = run_forward(net, (normal(2, 8),), {}, None, False, 0, "graph") \
+                if step < cache.PROGRAMS_PER_CALL else (None, None)
+        assert len(compiled) == cache.PROGRAMS_PER_CALL
+        net.scale = 100.0
+        with pytest.raises(UnsupportedError, match="changes too often.*scale"):
+            graph(net, normal(2, 8))
+
+
+class TestSteps:
+    """Training steps, with an optimizer between them."""
+
+    class Net(nn.Cell):
+        """A convolution, a norm with moving statistics, and a dense layer."""
+
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm, self.dense = nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Dense(4, 3)
+            for place, parameter in enumerate(self.trainable_params()):
+                parameter.set_data(normal(*parameter.shape, seed=place) * 0.5)
+
+        def construct(self, x):
+            return self.dense(ops.relu(self.norm(self.conv(x))).mean(axis=(2, 3)))
+
+    def test_batch_norm_statistics_and_optimizer(self):
+        results = []
+        for mode in ("graph", "pynative"):
+            net = self.Net()
+            net.set_train()
+            optimizer = nn.Momentum(net.trainable_params(), learning_rate=0.1, momentum=0.9)
+            for step in range(4):
+                out, grad_fn = run_forward(net, (normal(4, 2, 6, 6, seed=step),), {}, net.trainable_params(), False, 0,
+                                           mode)
+                assert grad_fn.engine == mode
+                grad_fn.compute_input_grad(out)
+                optimizer(grad_fn.compute_weight_grad())
+            results.append([parameter.asnumpy() for parameter in net.get_parameters()])
+        for one, two in zip(*results):
+            np.testing.assert_allclose(one, two, rtol=0, atol=2e-5 * np.abs(two).max())
+
+    def test_training_flag(self):
+        net = self.Net()
+        x = normal(4, 2, 6, 6)
+        for training in (True, False, True):
+            net.set_train(training)
+            before = net.norm.moving_mean.asnumpy().copy()
+            out, _ = graph(net, x, weights=net.trainable_params())
+            assert (net.norm.moving_mean.asnumpy() != before).any() == training
+            if not training:
+                assert_same(out, net(x), "out")
+
+    def test_dropout_has_one_mask_for_both_and_another_each_time(self):
+        net = nn.SequentialCell(nn.Dropout(p=0.5), nn.ReLU())
+        net.set_train()
+        x = Tensor(np.ones((64, 64), np.float32))
+        masks = []
+        for _ in range(2):
+            out, grad_fn = graph(net, x)
+            masks.append(out.asnumpy() != 0)
+            assert ((grad_fn.compute_input_grad().asnumpy() != 0) == masks[-1]).all()
+        assert 0.3 < masks[0].mean() < 0.7 and (masks[0] != masks[1]).any()
+
+
+class TestManyAtOnce:
+    """Micro-batches in flight, and threads."""
+
+    def test_eight_in_any_order(self):
+        net = Mlp()
+        weights = net.trainable_params()
+        inputs = [normal(4, 8, seed=seed) for seed in range(8)]
+        right = [unsplit_grads(net, (x,), weights, ops.ones_like(net(x))) for x in inputs]
+        flights = [graph(net, x, weights=weights)[1] for x in inputs]
+        order = list(range(8))
+        random.Random(3).shuffle(order)
+        for place in order:
+            assert_same(flights[place].compute_input_grad(), right[place].dx, "dx")
+        random.Random(4).shuffle(order)
+        for place in order:
+            assert_same(flights[place].compute_weight_grad(), right[place].dw, "dw")
+
+    def test_two_threads(self):
+        nets = [Mlp(), Mlp()]
+        right = [unsplit_grads(net, (normal(4, 8),), net.trainable_params(), ops.ones((4, 8))) for net in nets]
+        errors = []
+
+        def work(net, expected):
+            try:
+                for _ in range(20):
+                    _, grad_fn = graph(net, normal(4, 8), weights=net.trainable_params())
+                    assert_same(grad_fn.compute_input_grad(), expected.dx, "dx")
+                    assert_same(grad_fn.compute_weight_grad(), expected.dw, "dw")
+            except BaseException as error:  # to be seen in the main thread
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=pair) for pair in zip(nets, right)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+        assert not any(thread.is_alive() for thread in threads) and not errors
+
+
+class TestGroups:
+    """dw in pieces."""
+
+    @pytest.mark.parametrize("pieces, count", [(1, 1), (2, 2), (4, 4), (None, 6)])
+    def test_pieces(self, pieces, count):
+        net = Mlp(layers=6)
+        weights = net.trainable_params()
+        right = unsplit_grads(net, (normal(4, 8),), weights, ops.ones((4, 8)))
+        with options(graph_pieces=pieces):
+            _, grad_fn = graph(net, normal(4, 8), weights=weights)
+        grad_fn.compute_input_grad()
+        groups = grad_fn.weight_groups
+        assert len(groups) == count
+        assert sorted(place for group in groups for place in group.positions) == list(range(len(weights)))
+        held = grad_fn.nbytes
+        for group in reversed(groups):
+            for place, grad in zip(group.positions, group.compute()):
+                assert_same(grad, right.dw[place], f"dw of {weights[place].name}")
+            assert grad_fn.nbytes < held
+            held = grad_fn.nbytes
+        assert held == 0 and grad_fn.state == "released"
+
+    def test_order_of_calls(self):
+        net = Mlp()
+        _, grad_fn = graph(net, normal(4, 8), weights=net.trainable_params())
+        with pytest.raises(StateError, match="compute_input_grad first"):
+            grad_fn.compute_weight_grad()
+        one = grad_fn(keep_graph=True)
+        assert_same(grad_fn(keep_graph=True), one, "unsplit again", 0)
+        dx = grad_fn.compute_input_grad()
+        with pytest.raises(StateError, match="already computed"):
+            grad_fn.compute_input_grad()
+        dw = grad_fn.compute_weight_grad(keep_graph=True)
+        assert_same(grad_fn.compute_weight_grad(), dw, "dw again", 0)
+        assert_same((dx, dw), one, "split", 0)
+        with pytest.raises(StateError, match="released"):
+            grad_fn.compute_weight_grad()
+
+    @pytest.mark.parametrize("policy", ["views", "elementwise", "cheap"])
+    def test_recompute_saves_bytes_and_changes_nothing(self, policy):
+        net = Mlp()
+        results, held = [], []
+        for chosen in ("none", policy):
+            with options(graph_recompute=chosen):
+                _, grad_fn = graph(net, normal(4, 8), weights=net.trainable_params())
+            held.append(grad_fn._recording._program.partition.saved_bytes)
+            results.append((grad_fn.compute_input_grad(), grad_fn.compute_weight_grad()))
+        assert_same(results[1], results[0], "gradients", 0)
+        assert held[1] <= held[0]
+
+
+class TestMemory:
+    """What is held, and for how long."""
+
+    def test_after_dx_what_dw_needs_and_nothing_after_dw(self):
+        rows, width, layers = 16, 8, 3
+        net = Mlp(width, layers)
+        net.scale = 1.0
+        _, grad_fn = graph(net, normal(rows, width), weights=net.trainable_params())
+        grad_fn.compute_input_grad(normal(rows, width, seed=5))
+        assert grad_fn.nbytes == 2 * layers * rows * width * 4  # of each layer its input and its output's gradient
+        values = [weakref.ref(value) for value in grad_fn._recording._values.values()
+                  if not isinstance(value, Parameter)]
+        gc.disable()
+        try:
+            grad_fn.compute_weight_grad()
+            assert not [value for value in values if value() is not None]
+        finally:
+            gc.enable()
+
+    def test_abandoned(self):
+        net = Mlp()
+        _, grad_fn = graph(net, normal(4, 8), weights=net.trainable_params())
+        values = [weakref.ref(value) for value in grad_fn._recording._values.values()
+                  if not isinstance(value, Parameter)]
+        gc.disable()
+        try:
+            del grad_fn
+            assert values and not [value for value in values if value() is not None]
+        finally:
+            gc.enable()
+
+    def test_programs_go_with_the_cell(self):
+        net = Mlp(layers=1)
+        graph(net, normal(4, 8))
+        gone = weakref.ref(net)
+        del net
+        gc.collect()
+        assert gone() is None
+
+
+class TestArguments:
+    """Tensors as callers have them."""
+
+    def test_sens_is_free_again_after_dx(self):
+        net = Mlp()
+        weights = net.trainable_params()
+        sens = normal(4, 8, seed=2)
+        right = unsplit_grads(net, (normal(4, 8),), weights, normal(4, 8, seed=2))
+        _, grad_fn = graph(net, normal(4, 8), weights=weights)
+        grad_fn.compute_input_grad(sens)
+        sens.copy_(ops.zeros((4, 8)))
+        assert_same(grad_fn.compute_weight_grad(), right.dw, "dw")
+
+    def test_views(self):
+        net = Mlp()
+        check(net, normal(8, 4).T, net.trainable_params(), normal(8, 4, seed=3).T)
+        check(net, normal(8, 8)[2:6], net.trainable_params(), normal(8, 8, seed=3)[::2])
+
+    def test_wrong_sens(self):
+        _, grad_fn = graph(Mlp(), normal(4, 8))
+        with pytest.raises(ValueError, match="shape"):
+            grad_fn.compute_input_grad(normal(1, 8))
+        with pytest.raises(TypeError, match="Float64"):
+            grad_fn.compute_input_grad(normal(4, 8).astype(ms.float64))
+        assert grad_fn.compute_input_grad().shape == (4, 8)
+
+
+class TestWhichEngine:
+    """``@jit`` in all forms goes through the graph engine; what cannot, falls back and says so once."""
+
+    def test_jit_in_all_forms(self):
+        class Compiled(nn.Cell):
+            def __init__(self):
+                super().__init__()
+                self.dense = nn.Dense(4, 3)
+
+            @ms.jit
+            def construct(self, x):
+                return ops.tanh(self.dense(x))
+
+        @ms.jit
+        def function(x):
+            return ops.tanh(ops.matmul(x, weight))
+
+        weight = Parameter(normal(4, 3), name="weight")
+        cell, dense = Compiled(), nn.Dense(4, 3)
+        for fn, weights in ((cell, cell.trainable_params()), (function, [weight]),
+                            (ms.jit(dense), dense.trainable_params())):
+            right = unsplit_grads(fn, (normal(2, 4),), weights, ops.ones((2, 3)))
+            out, grad_fn = forward_and_gradfn(fn, normal(2, 4), weights=weights)
+            assert grad_fn.engine == "graph"
+            assert_same(out, right.out, "out")
+            assert_same(grad_fn.compute_input_grad(), right.dx, "dx")
+            assert_same(grad_fn.compute_weight_grad(), right.dw, "dw")
+
+    def test_fallback_warns_once_and_is_right(self):
+        @ms.jit
+        def branching(x):
+            if ops.sum(x) > 0:
+                return ops.tanh(ops.matmul(x, weight))
+            return ops.sin(ops.matmul(x, weight))
+
+        weight = Parameter(normal(4, 3), name="weight")
+        with pytest.warns(FallbackWarning, match="branching.*control flow"):
+            _, grad_fn = forward_and_gradfn(branching, normal(2, 4), weights=[weight])
+        assert grad_fn.engine == "pynative" and "control flow" in grad_fn.fallback_reason
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            _, grad_fn = forward_and_gradfn(branching, normal(2, 4), weights=[weight])
+        right = unsplit_grads(branching, (normal(2, 4),), [weight], ops.ones((2, 3)))
+        assert_same(grad_fn.compute_input_grad(), right.dx, "dx")
+        assert_same(grad_fn.compute_weight_grad(), right.dw, "dw")
+
+    def test_hooks_are_not_lost(self):
+        net = Mlp(layers=1)
+        net.register_forward_hook(lambda cell, inputs, output: output * 2)
+        with pytest.raises(UnsupportedError, match="hook"):
+            graph(net, normal(4, 8))
+
+    def test_graph_mode_raises(self):
+        def branching(x):
+            return x + 1 if ops.sum(x) > 0 else x
+
+        with pytest.raises(UnsupportedError, match="mode='graph', but .*branching"):
+            graph(branching, normal(3))
+
+    def test_decorator(self):
+        net = zero_bubble(Mlp(), mode="graph")
+        _, grad_fn = net.forward_and_gradfn(normal(4, 8))
+        assert grad_fn.engine == "graph"
+
+    def test_no_trace_is_left(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        net = Mlp(layers=1)
+        before = [dict(vars(cell)) for _, cell in net.cells_and_names()]
+        mode = ms.get_context("mode")
+        check(net, normal(4, 8), net.trainable_params())
+        with pytest.raises(UnsupportedError):
+            graph(lambda x: x.undefined(), normal(4, 8))
+        assert os.listdir(tmp_path) == [] and ms.get_context("mode") == mode
+        after = [dict(vars(cell)) for _, cell in net.cells_and_names()]
+        for one, two in zip(before, after):
+            assert one.keys() == two.keys()
+            assert not [key for key in one if one[key] is not two[key] and one[key] != two[key]]
