@@ -12,8 +12,8 @@ from mindspore import ParameterTuple, nn, ops
 from mindspore_zb.engines.graph.callables import readable
 from mindspore_zb.engines.graph.mindir import JointGraph
 from mindspore_zb.engines.graph.native import export_graph, gradient_of, unchanged
-from mindspore_zb.engines.graph.outputs import (NestedResult, flat_constant_result, flat_result, forget_result, new_token,
-                                                take_result)
+from mindspore_zb.engines.graph.outputs import (NestedResult, flat_constant_result, flat_result, forget_result,
+                                                new_token, take_result)
 from mindspore_zb.engines.graph.reached import reach
 from mindspore_zb.errors import UnsupportedError
 from mindspore_zb.structure import Structure
