@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
-from mindspore_zb import explain, forward_and_gradfn
+from mindspore_zb import explain, forward_and_gradfn, options
 from mindspore_zb.errors import ArgumentTypeError, StateError
 from mindspore_zb.memory import SavedTensorLedger
 from mindspore_zb.split import BackwardGraph, check_plan, split_backward
@@ -65,11 +65,11 @@ def test_weights_ready_after_dx():
     def compiled(x):
         return net(x)
 
-    _, grad_fn = forward_and_gradfn(compiled, normal(2, 4), weights=net.trainable_params())
+    _, grad_fn = forward_and_gradfn(lambda x: compiled(x), normal(2, 4), weights=net.trainable_params())
     explanation = explain(grad_fn)
     assert [group.ready for group in explanation.groups] == [True]
     assert sorted(node.role for node in explanation.nodes) == ["eager boundary", "input", "weight", "weight"]
-    assert explanation.fallback_reason in str(explanation) and "computed with dx" in str(explanation)
+    assert "computed with dx" in str(explanation)
     grad_fn.compute_input_grad()
     assert explain(grad_fn).groups[0].captured_bytes == sum(parameter.nbytes for parameter in net.trainable_params())
 
@@ -286,3 +286,22 @@ def test_draw(tmp_path):
     pytest.importorskip("matplotlib")
     explain(dense()[1]).draw(tmp_path / "graph.svg")
     assert (tmp_path / "graph.svg").stat().st_size > 5000
+
+
+def test_compiled_function():
+    net = nn.SequentialCell(nn.Dense(4, 4), nn.Tanh(), nn.Dense(4, 3))
+    weights = net.trainable_params()[::-1]
+
+    @ms.jit
+    def compiled(x):
+        return net(x)
+
+    with options(graph_recompute="elementwise"):
+        _, grad_fn = forward_and_gradfn(compiled, normal(2, 4), weights=weights)
+    explanation = explain(grad_fn)
+    assert explanation.engine == "graph" and explanation.fallback_reason is None
+    assert sorted(position for group in explanation.groups for position in group.weights) == [0, 1, 2, 3]
+    assert sorted(node.role for node in explanation.nodes if node.role in ("input", "weight")) == ["input"] + ["weight"] * 4
+    grad_fn.compute_input_grad()
+    assert sum(group.captured_bytes for group in explain(grad_fn).groups) >= grad_fn.nbytes > 0
+    assert "dw0" in str(explanation)

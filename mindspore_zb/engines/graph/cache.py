@@ -6,7 +6,7 @@ from types import MethodType
 from typing import Any, Dict, List, Optional, Tuple
 
 from mindspore_zb.engines.graph.frozen_state import FrozenState, take_frozen_state
-from mindspore_zb.engines.graph.joint import Call
+from mindspore_zb.engines.graph.joint import Call, is_argument
 from mindspore_zb.engines.graph.partition import CutSettings
 from mindspore_zb.engines.graph.program import Program, compile_program
 from mindspore_zb.engines.graph.reached import reach
@@ -14,7 +14,7 @@ from mindspore_zb.engines.graph.reasons import reason_of
 from mindspore_zb.engines.graph.refusals import why_not_compiled
 from mindspore_zb.engines.lock import SERIAL
 from mindspore_zb.errors import UnsupportedError
-from mindspore_zb.tensors import is_tensor
+from mindspore_zb.tensors import is_parameter
 
 PROGRAMS_PER_CALL = 8
 """How often calls that differ in nothing but the Python state of ``fn`` are compiled; then they fall back for good."""
@@ -77,7 +77,8 @@ def _compile(call: Call, settings: CutSettings) -> Entry:
     if refusal is not None:
         return Entry(state, None, refusal)
     try:
-        program = compile_program(call, [parameter for _, parameter in reach(call.fn).parameters.values()], settings)
+        program = compile_program(call, [*(parameter for _, parameter in reach(call.fn).parameters.values()),
+                                         *filter(is_parameter, call.leaves)], settings)
     except Exception as error:  # whatever the compiler raises; the PyNative engine does the work then
         return Entry(state, None, reason_of(error))
     changed = state.difference()
@@ -95,7 +96,7 @@ def _identity(call: Call, settings: CutSettings) -> Tuple[Any, Tuple[Any, ...]]:
         hash(owner)
     except TypeError as error:
         raise UnsupportedError(f"a {type(owner).__name__} cannot be remembered") from error
-    leaves = tuple(("tensor", tuple(leaf.shape), str(leaf.dtype)) if is_tensor(leaf) else _constant_key(leaf)
+    leaves = tuple(("tensor", tuple(leaf.shape), str(leaf.dtype)) if is_argument(leaf) else _constant_key(leaf)
                    for leaf in call.leaves)
     return owner, (part, call.structure.describe(), _containers(call.structure), leaves, call.asked,
                    tuple(id(weight) for weight in call.weights), call.has_aux, settings)
@@ -109,8 +110,10 @@ def _constant_key(value: Any) -> Tuple[Any, ...]:
     if isinstance(value, float):
         return float, value.hex()  # tells 0.0 from -0.0, and finds nan again
     try:
-        hash(value)
+        known_by_value = not is_parameter(value) and hash(value) is not None
     except TypeError:
+        known_by_value = False
+    if not known_by_value:
         return type(value), _Identity(value)
     return type(value), value
 

@@ -1,41 +1,45 @@
 """A compiled call as plain data."""
 
-from typing import Any, Dict, List, Set, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from mindspore_zb.engines.base import Description, GroupDescription, NodeDescription
 from mindspore_zb.engines.graph.program import Program
 
 
-def describe_program(program: Program, values: Dict[str, Any], remaining: Set[int]) -> Description:
-    """The pieces as nodes: dx, each piece of dw, and the leaves they compute the gradients of."""
+def describe_program(program: Program, wanted_inputs: Sequence[Optional[int]],
+                     wanted_weights: Sequence[Optional[int]], held: Sequence[int], held_together: int) -> Description:
+    """The pieces as nodes, and the leaves whose gradients they compute.
+
+    Args:
+        program: the program.
+        wanted_inputs, wanted_weights: place of each input and weight of the request in the program, or None.
+        held: bytes that each piece of dw holds.
+        held_together: bytes that they hold together, each storage once.
+    """
     nodes: List[NodeDescription] = [NodeDescription("dx", ())]
-    dx_edges: List[Tuple[int, int]] = []
+    edges: List[Tuple[int, int]] = []
+    position = {place: number for number, place in enumerate(wanted_weights) if place is not None}
 
     def leaf() -> int:
         nodes.append(NodeDescription("", ()))
         return len(nodes) - 1
 
-    inputs = []
-    for _ in program.dxs:
-        inputs.append(leaf())
-        dx_edges.append((inputs[-1], 0))
-    weights = [None] * sum(len(group.weights) for group in program.groups)
+    inputs = tuple(None if place is None else leaf() for place in wanted_inputs)
+    edges.extend((node, 0) for node in inputs if node is not None)
+    weights: Dict[int, int] = {}
     groups = []
     for number, group in enumerate(program.groups):
-        place = len(nodes)
+        piece = len(nodes)
         nodes.append(NodeDescription(f"dw{number}", ()))
-        leaves = [leaf() for _ in group.weights]
-        for position, number_of_leaf in zip(group.weights, leaves):
-            weights[position] = number_of_leaf
-        nodes[place] = NodeDescription(f"dw{number}", tuple((one, 0) for one in leaves))
-        dx_edges.append((place, 0))
-        held = {} if number not in remaining else {values[name].data_ptr(): values[name].nbytes
-                                                   for name in group.needs
-                                                   if name in values and name not in program.parameters}
-        groups.append(GroupDescription(boundaries=((0, (len(dx_edges) - 1,)),), roots=(),
-                                       nodes=(place, *leaves), ready=False, captured_bytes=sum(held.values()),
+        leaves = {position[place]: leaf() for place in group.weights}
+        weights.update(leaves)
+        nodes[piece] = NodeDescription(f"dw{number}", tuple((node, 0) for node in leaves.values()))
+        edges.append((piece, 0))
+        groups.append(GroupDescription(boundaries=((0, (len(edges) - 1,)),), roots=(),
+                                       nodes=(piece, *leaves.values()), ready=False, captured_bytes=held[number],
                                        activation_bytes=0))
-    nodes[0] = NodeDescription("dx", tuple(dx_edges))
-    return Description(nodes=tuple(nodes), roots=((0, 0),), inputs=tuple(inputs), weights=tuple(weights),
-                       closure=(0, *inputs), eager=(), passes=1, groups=tuple(groups),
-                       held_bytes=sum(group.captured_bytes for group in groups))
+    nodes[0] = NodeDescription("dx", tuple(edges))
+    return Description(nodes=tuple(nodes), roots=((0, 0),), inputs=inputs,
+                       weights=tuple(weights.get(number) for number in range(len(wanted_weights))),
+                       closure=(0, *(node for node in inputs if node is not None)), eager=(), passes=1,
+                       groups=tuple(groups), held_bytes=held_together)

@@ -17,7 +17,7 @@ from mindspore_zb.engines.graph.outputs import (NestedResult, flat_constant_resu
 from mindspore_zb.engines.graph.reached import reach
 from mindspore_zb.errors import UnsupportedError
 from mindspore_zb.structure import Structure
-from mindspore_zb.tensors import is_differentiable_dtype, is_tensor
+from mindspore_zb.tensors import is_differentiable_dtype, is_parameter, is_tensor
 
 _SOURCES = itertools.count()
 
@@ -34,7 +34,8 @@ class Call:
     Attributes:
         fn: what is called.
         structure: how ``(args, kwargs)`` nest.
-        leaves: all leaves; the tensors among them are the arguments of the graph, the rest are its constants.
+        leaves: all leaves; the tensors among them are the arguments of the graph; Parameters are read as those of a
+            Cell are, as they may be weights; the rest are constants.
         asked: the places among the tensors whose gradients are asked for.
         weights: the weights whose gradients are asked for.
         has_aux: whether only the first entry of the result is differentiated.
@@ -50,7 +51,12 @@ class Call:
     @property
     def tensors(self) -> List[Any]:
         """The arguments of the graph."""
-        return [leaf for leaf in self.leaves if is_tensor(leaf)]
+        return [leaf for leaf in self.leaves if is_argument(leaf)]
+
+
+def is_argument(leaf: Any) -> bool:
+    """Whether a leaf of a call is an argument of the graph."""
+    return is_tensor(leaf) and not is_parameter(leaf)
 
 
 @dataclass(frozen=True)
@@ -161,8 +167,7 @@ def _body(call: Call, tokens: Tuple[int, int], directory: str) -> nn.Cell:
     cell = type("Call", (nn.Cell,), {"construct": scope["construct"], "__module__": __name__})(auto_prefix=False)
     cell.fn = readable(call.fn, directory)
     cell.tokens = tokens
-    for key, value in constants.items():
-        setattr(cell, key, value)
+    vars(cell).update(constants)  # setattr would give a Parameter another name
     return cell
 
 
@@ -172,7 +177,7 @@ def _source(call: Call) -> Tuple[str, Dict[str, Any]]:
     constants: Dict[str, Any] = {}
     count = 0
     for place, leaf in enumerate(call.leaves):
-        if is_tensor(leaf):
+        if is_argument(leaf):
             names.append(f"x{count}")
             count += 1
         elif leaf is None or isinstance(leaf, (bool, int, float, str)):

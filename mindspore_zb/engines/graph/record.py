@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Union
 
 from mindspore_zb.engines.graph.cache import find_program
 from mindspore_zb.engines.graph.callables import plain_call
-from mindspore_zb.engines.graph.joint import Call
+from mindspore_zb.engines.graph.joint import Call, is_argument
 from mindspore_zb.engines.graph.native import contiguous
 from mindspore_zb.engines.graph.partition import CutSettings
 from mindspore_zb.engines.graph.program import Program, Values
@@ -13,7 +13,7 @@ from mindspore_zb.engines.graph.recording import GraphRecording
 from mindspore_zb.engines.lock import SERIAL
 from mindspore_zb.errors import UnsupportedError
 from mindspore_zb.structure import flatten
-from mindspore_zb.tensors import detached, is_parameter, is_tensor
+from mindspore_zb.tensors import detached
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,7 @@ def record_compiled(fn: Callable[..., Any], args: tuple, kwargs: dict, inputs: S
     """
     fn, args, kwargs = plain_call(fn, args, kwargs)
     leaves, structure = flatten((args, kwargs))
-    if any(is_parameter(leaf) for leaf in leaves):
-        return "an input is a Parameter"
-    places = {id(leaf): place for place, leaf in enumerate(filter(is_tensor, leaves))}
+    places = {id(leaf): place for place, leaf in enumerate(filter(is_argument, leaves))}
     live = [weight for weight in weights if weight.requires_grad]
     call = Call(fn, structure, leaves, tuple(places[id(leaf)] for leaf in inputs), tuple(live), has_aux)
     try:

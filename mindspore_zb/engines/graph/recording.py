@@ -118,7 +118,9 @@ class GraphRecording(Recording):
         return sum(held.values())
 
     def describe(self) -> Description:
-        return describe_program(self._program, self._values, self._remaining)
+        held = [self.held_bytes([number]) for number in range(len(self._program.groups))]
+        return describe_program(self._program, self._wanted_inputs, self._wanted_weights, held,
+                                self.held_bytes(range(len(held))))
 
     def release(self) -> None:
         self._values = {}

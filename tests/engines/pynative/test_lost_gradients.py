@@ -20,7 +20,7 @@ def test_a_lost_gradient_is_refused(lost):
     def compiled(x, w):
         return ops.tanh(x) * w
 
-    out, grad_fn = forward_and_gradfn(compiled, tensor(3, 4), w, weights=w)
+    out, grad_fn = forward_and_gradfn(lambda x, w: compiled(x, w), tensor(3, 4), w, weights=w)
     recording = grad_fn._recording
     recording.plan()
     snapshot = recording._snapshot
