@@ -183,8 +183,8 @@ def test_a_graph_that_ends_the_process_is_noticed(by_name, tmp_path):
 
 # --- what is refused, and in which words ------------------------------------------------------------------------------
 
-def first(model, operation):
-    return mutations.of_kind(model, operation)[0]
+def first(model, *operations):
+    return mutations.of_kind(model, *operations)[0]
 
 
 def of_type(model, kind):
@@ -239,7 +239,13 @@ REFUSED = [
     ("words", lambda m: assign(of_type(m, AttributeProto.TUPLE).values[0], i=1), "has a field 'i'"),
     ("words", lambda m: mutations.nest_deeply(m, Random(0)), "is nested more than 16 deep"),
     ("words", lambda m: mutations.data_tensors(m)[0].ClearField("raw_data"), r"of shape \(5,\) has no data"),
-    ("words", lambda m: assign(of_type(m, AttributeProto.TUPLE), ref_attr_name="scalar:]"), "'ref_attr_name'"),
+    ("words", lambda m: assign(of_type(m, AttributeProto.TUPLE), ref_attr_name="scalar:]"),
+     "has a field 'ref_attr_name'"),
+    ("layers", lambda m: first(m, "LayerNorm").attribute[0].CopyFrom(
+        AttributeProto(name="shape", type=AttributeProto.FUNCGRAPHCLOSURE)),
+     "is of type FUNCGRAPHCLOSURE, which no value of a flat graph has"),
+    ("layers", lambda m: assign(m.graph.input[0], name="MetaFuncGraph::add"), "which the loader does not look up"),
+    ("layers", lambda m: assign(m.graph.node[0], name=""), "the node of output '.*' has no name"),
     ("layers", lambda m: m.graph.node[0].input.append(m.graph.input[0].name), "is a constant with inputs"),
     ("layers", lambda m: m.graph.node[0].ClearField("attribute"), "a constant with 0 values instead of one"),
     ("layers", lambda m: m.graph.attribute.add(type=AttributeProto.BOOL, i=1), "has an attribute without a name"),
@@ -261,7 +267,11 @@ REFUSED = [
     ("parts", lambda m: first(m, "UpdateState").input.pop(), "does not lead from a monad"),
     ("parts", lambda m: first(m, "UpdateState").input.__setitem__(0, m.graph.input[0].name), "does not lead from"),
     ("parts", lambda m: first(m, "Mul").input.__setitem__(0, first(m, "Load").input[1]), "has a monad where"),
-    ("parts", lambda m: assign(first(m, "Mul").attribute[0], type=AttributeProto.UMONAD), "field 'tensors'|monad"),
+    ("parts", lambda m: first(m, "Mul").attribute[0].CopyFrom(AttributeProto(name="shape", type=AttributeProto.UMONAD)),
+     "gives a monad, though it is no UpdateState"),
+    ("parts", lambda m: (assign(m.graph.output[0], name=first(m, "UpdateState").name),
+                         m.graph.output[0].attr_info.CopyFrom(AttributeProto(type=AttributeProto.UMONAD))),
+     "output .* holds a monad"),
     ("parts", lambda m: m.graph.output.add(name="x"), "has 2 outputs instead of one"),
     ("parts", lambda m: assign(m.graph.output[0], name="x"), "output 'x' is no value of the graph"),
     ("parts", lambda m: m.graph.output[0].ClearField("attr_info"), "does not have its type exactly once"),
@@ -316,7 +326,10 @@ NOT_VERBATIM = [
     ("steps forward", lambda m: rename(m, "Gather"), "node 'new' is Gather and no node of the original graph"),
     ("layers backward", swap_residuals, "elsewhere '.*' stands for"),
     ("layers", lambda m: first(m, "Load").input.__setitem__(0, m.graph.parameter[-1].name), "has the type|states|is '"),
-    ("steps", lambda m: first(m, "Gather").input.__setitem__(0, m.graph.input[1].name), "is '.*', '.*' in the original"),
+    ("steps", lambda m: first(m, "Gather").input.__setitem__(0, m.graph.input[1].name),
+     "is '.*', '.*' in the original"),
+    ("steps", lambda m: assign(first(m, "Gather"), op_type=first(m, "Transpose", "MatMul", "MatMulExt").op_type),
+     "is REF::.*, REF::Gather.* in the original"),
 ]
 
 

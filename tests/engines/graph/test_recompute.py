@@ -162,6 +162,16 @@ def test_sizes_beyond_32_bits_lose_nearly_nothing():
     assert best <= choice.saved_bytes <= best * (1 + 1e-5)
 
 
+def test_large_multiples_of_one_size_are_exact():
+    """Five hundred values together are one unit smaller than the one they come from."""
+    unit = 2 ** 20 + 7
+    names = [f"b{number}" for number in range(500)]
+    sizes = {name: unit * (500_000 + number) for number, name in enumerate(names)}
+    sizes["a"] = sum(sizes.values()) + unit
+    choice = choose_saved({name: ["a"] for name in names}, names, sizes, dict.fromkeys(names, True))
+    assert set(choice.saved) == set(names)
+
+
 def test_many_values_that_cannot_be_kept_do_not_overflow():
     names = [f"t{number}" for number in range(64)]
     with pytest.raises(ArgumentValueError, match="'t0' is needed, but 't0' can neither"):
