@@ -183,7 +183,7 @@ class JointGraph:
         if dtype == ms.bfloat16:
             halves = np.frombuffer(proto.raw_data, np.uint16).astype(np.uint32) << 16
             return Tensor(halves.view(np.float32).reshape(tuple(proto.dims))).astype(ms.bfloat16)
-        values = np.frombuffer(proto.raw_data, ms.dtype_to_nptype(dtype)).reshape(tuple(proto.dims))
+        values = np.frombuffer(proto.raw_data, _numpy_dtype(proto.data_type)).reshape(tuple(proto.dims))
         return Tensor(values.copy(), dtype)
 
     # --- results ------------------------------------------------------------------------------------------------------
@@ -250,16 +250,24 @@ def dtype_of(proto: Any) -> Any:
 
 @lru_cache(maxsize=None)
 def _dtype(number: int) -> Any:
+    return getattr(ms, {"bool": "bool_"}.get(_name(number), _name(number)))
+
+
+def _name(number: int) -> str:
     name = mindir.TensorProto.DataType.Name(number) if number in mindir.TensorProto.DataType.values() else str(number)
     if name not in _DTYPES:
         raise UnsupportedError(f"it has a tensor of dtype {name}")
-    return getattr(ms, {"bool": "bool_"}.get(_DTYPES[name], _DTYPES[name]))
+    return _DTYPES[name]
+
+
+def _numpy_dtype(number: int) -> np.dtype:
+    """The dtype of the raw data; numpy has no bfloat16, whose size is that of float16."""
+    return np.dtype({"bfloat16": "float16"}.get(_name(number), _name(number)))
 
 
 @lru_cache(maxsize=None)
 def _item_size(number: int) -> int:
-    dtype = _dtype(number)
-    return 2 if dtype == ms.bfloat16 else np.dtype(ms.dtype_to_nptype(dtype)).itemsize
+    return _numpy_dtype(number).itemsize
 
 
 def _index(constant: Any) -> int:
