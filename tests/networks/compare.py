@@ -179,7 +179,7 @@ def _as_numpy(tensor: Any) -> np.ndarray:
     return tensor.asnumpy()
 
 
-def assert_same(actual: Any, expected: Any, what: str = "gradient", tolerance: Any = None) -> None:
+def assert_same(actual: Any, expected: Any, what: str = "gradient", tolerance: Any = None, overall: float = 0) -> None:
     """``actual`` equals ``expected``: nesting, None entries, shapes, dtypes, and values within a tolerance.
 
     Args:
@@ -187,26 +187,37 @@ def assert_same(actual: Any, expected: Any, what: str = "gradient", tolerance: A
         what: a name for the message.
         tolerance: relative to the largest magnitude of the expected tensor; None: :data:`TOLERANCE` by dtype, 0:
             bit for bit.
+        overall: largest magnitude of all that is compared together. A gradient that is zero but for rounding, as that
+            of a bias before a norm, is held against a hundredth of it.
     """
+    if not overall:
+        overall = max((_magnitude(leaf) for leaf in leaves_of(expected) if is_floating(leaf)), default=0.0)
     if isinstance(expected, (tuple, list)):
         assert isinstance(actual, (tuple, list)), f"{what}: {type(actual).__name__} instead of a sequence"
         assert len(actual) == len(expected), f"{what}: {len(actual)} entries instead of {len(expected)}"
         for place, (one, two) in enumerate(zip(actual, expected)):
-            assert_same(one, two, f"{what}[{place}]", tolerance)
+            assert_same(one, two, f"{what}[{place}]", tolerance, overall)
     elif isinstance(expected, dict):
         assert isinstance(actual, dict) and list(actual) == list(expected), f"{what}: other keys, {actual!r}"
         for key in expected:
-            assert_same(actual[key], expected[key], f"{what}[{key!r}]", tolerance)
+            assert_same(actual[key], expected[key], f"{what}[{key!r}]", tolerance, overall)
     elif isinstance(expected, Tensor):
-        _assert_same_tensor(actual, expected, what, tolerance)
+        _assert_same_tensor(actual, expected, what, tolerance, overall)
     else:
         assert actual is expected or actual == expected, f"{what}: {actual!r} instead of {expected!r}"
 
 
-def _assert_same_tensor(actual: Any, expected: Any, what: str, tolerance: Any) -> None:
+def _magnitude(tensor: Any) -> float:
+    values = np.abs(_as_numpy(tensor))
+    return float(values[np.isfinite(values)].max(initial=0))
+
+
+def _assert_same_tensor(actual: Any, expected: Any, what: str, tolerance: Any, overall: float) -> None:
     assert isinstance(actual, Tensor), f"{what}: {actual!r} instead of a tensor"
     assert tuple(actual.shape) == tuple(expected.shape), f"{what}: shape {actual.shape} instead of {expected.shape}"
     assert actual.dtype == expected.dtype, f"{what}: {actual.dtype} instead of {expected.dtype}"
     allowed = TOLERANCE.get(str(expected.dtype), 0) if tolerance is None else tolerance
     found = relative_difference(actual, expected)
+    if np.isfinite(found) and 0 < _magnitude(expected) < overall / 100:
+        found *= _magnitude(expected) / (overall / 100)
     assert found <= allowed, f"{what}: differs by {found:.3g} of the expected magnitude, allowed is {allowed:.3g}"
