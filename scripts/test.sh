@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
 # Runs the tests against one MindSpore version, in an environment of its own.
 #
-#   scripts/test.sh [MINDSPORE_VERSION] [--engine] [pytest arguments...]
+#   scripts/test.sh [MINDSPORE_VERSION] [--engine | --graph] [pytest arguments...]
 #
 # MINDSPORE_VERSION: 2.10.0 (default; 2.9.0 on Python 3.9) or 2.9.0.
 # --engine: only the tests that depend on the MindSpore version.
+# --graph: the tests of values once more, through the graph engine wherever it can compile.
 # Paths among the pytest arguments (from the repository's root) are run instead of all tests.
 set -euo pipefail
 
 all_tests="tests st"
 engine_tests="tests/engines tests/memory tests/test_values*.py tests/test_section7*.py tests/test_grad_function.py tests/test_weight_groups.py tests/test_results.py"
+
+graph_tests="tests/test_section7*.py tests/test_values_networks.py"
 
 # shellcheck source=scripts/environment.sh
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
@@ -29,6 +32,10 @@ for argument in "$@"; do
     if [ "$argument" = --engine ]; then
         paths=$engine_tests
         continue
+    fi
+    if [ "$argument" = --graph ]; then
+        paths=$graph_tests
+        pytest_arguments+=(-k "not networks or dx_then_dw")
     fi
     pytest_arguments+=("$argument")
 done

@@ -73,6 +73,7 @@ class TestGroups:
         check(fn, [tensor(3, 4)], [a, b, c])
         assert list(grouped(fn)) == [["abc"]] * 6
 
+    @pytest.mark.one_engine
     def test_two_together_one_alone(self, abc):
         (a, b, c), grouped = abc
 
@@ -82,6 +83,7 @@ class TestGroups:
         check(fn, [tensor(3, 4)], [a, b, c])
         assert list(grouped(fn)) == [["b", "ac"]] * 6
 
+    @pytest.mark.one_engine
     def test_separate_weights_have_separate_groups_in_order_of_execution(self, abc):
         (a, b, c), grouped = abc
 

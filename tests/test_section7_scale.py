@@ -75,6 +75,7 @@ class TestLargeGraphs:
             assert_grads_close((grad_fn.compute_input_grad(), dw_by_groups(grad_fn, order)), expected)
         assert_grads_close(split(fn, [tensor(3, 2)], shuffled), expected)
 
+    @pytest.mark.one_engine
     @pytest.mark.slow
     def test_time_is_linear_in_the_graph(self):
         def seconds(count):

@@ -11,6 +11,7 @@ from mindspore_zb.engines.graph.mindir import JointGraph, Meta
 from mindspore_zb.engines.graph.native import LoadedGraph
 from mindspore_zb.engines.graph.outputs import NestedResult
 from mindspore_zb.engines.graph.partition import CutSettings, Partition, Piece, WeightPiece, cut_joint
+from mindspore_zb.engines.graph.reading import ModelIndex, index_model
 from mindspore_zb.errors import UnsupportedError
 from mindspore_zb.tensors import zeros
 
@@ -27,15 +28,16 @@ class CompiledPiece:
         graph: the joint graph that it is part of.
         piece: the piece.
         parameters: all Parameters by the names of their values.
+        original: the index of the joint graph, for the check of the piece.
     """
 
-    def __init__(self, graph: JointGraph, piece: Piece, parameters: Dict[str, Any]):
+    def __init__(self, graph: JointGraph, piece: Piece, parameters: Dict[str, Any], original: ModelIndex):
         self.reads = plain_reads(graph, piece)
         self.gives = piece.gives
         self._run: Optional[LoadedGraph] = None
         if piece.nodes and (piece.gives or set(graph.effects) & piece.nodes):
             model = emit_piece(graph, piece, f"zero_bubble{next(_NAMES)}_{piece.name}")
-            check_model(model, graph.model)
+            check_model(model, original)
             written = {parameter_name(value): parameters[value] for value in written_by(graph, piece)}
             arguments = [zeros(*graph.meta(value)) for value in self.reads]
             self._run = LoadedGraph(model.SerializeToString(), arguments, written)
@@ -100,7 +102,8 @@ def compile_program(call: Call, parameters: Sequence[Any], settings: CutSettings
     graph = joint.graph
     found = _find_parameters(graph, [*parameters, *call.weights])
     partition = cut_joint(joint, settings)
-    forward, dx, *dw = (CompiledPiece(graph, piece, found) for piece in
+    original = index_model(graph.model)
+    forward, dx, *dw = (CompiledPiece(graph, piece, found, original) for piece in
                         (partition.forward, partition.dx, *(group.piece for group in partition.dw)))
     count = len(call.tensors)
     return Program(
