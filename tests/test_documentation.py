@@ -1,24 +1,30 @@
 """What README.md and the docstrings show runs, and README.md has no figure that no script printed."""
 
 import doctest
-import importlib
+import importlib.util
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = ["api", "commands.schedule", "decorator", "draw.spans", "draw.trace", "explanation", "memory.ledger",
+           "engines.graph.callables", "engines.graph.checking", "engines.graph.frozen_state", "engines.graph.partition",
+           "engines.graph.reached", "engines.graph.recompute", "engines.graph.refusals",
            "schedule_table", "settings", "structure", "terminal"]
 
 
-def test_python_blocks_of_the_readme_run_in_order():
+def test_python_blocks_of_the_readme_run_in_order(tmp_path, monkeypatch):
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S | re.M)
     assert len(blocks) >= 2
-    namespace = {"__name__": "readme"}
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), namespace)  # pylint: disable=exec-used
-    assert len(namespace["dw"]) == len(namespace["stage"].trainable_params())
+    path = tmp_path / "readme.py"  # a file, as MindSpore reads the source of what it compiles
+    path.write_text("\n".join(blocks), encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("readme", path)
+    readme = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "readme", readme)
+    spec.loader.exec_module(readme)
+    assert len(readme.dw) == len(readme.stage.trainable_params()) and readme.compiled.__wrapped__
 
 
 @pytest.mark.parametrize("name", MODULES)
