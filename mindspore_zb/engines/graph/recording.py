@@ -63,7 +63,8 @@ class GraphRecording(Recording):
         group, values = program.groups[number], dict(self._values)
         with SERIAL:
             program.dw[number].run(values)
-        return [(self._positions[place], detached(values[value]))
+        own = frozenset(program.dw[number].gives)  # anything else may be a tensor of the caller's
+        return [(self._positions[place], values[value] if value in own else detached(values[value]))
                 for place, value in zip(group.weights, group.values)]
 
     def all_grads(self, sens: Sequence[Any],
@@ -98,8 +99,10 @@ class GraphRecording(Recording):
                 self._values[name] = copied(grad) if name in later else contiguous(detached(grad))
 
     def _input_results(self) -> List[Optional[Any]]:
+        own = frozenset(self._program.dx.gives)
         values = (self._program.dxs[place] if place is not None else None for place in self._wanted_inputs)
-        return [None if value is None else detached(self._values[value]) for value in values]
+        return [None if value is None else self._values[value] if value in own else detached(self._values[value])
+                for value in values]
 
     def _needed(self, groups: Iterable[int]) -> Set[str]:
         return {value for number in groups for value in self._program.groups[number].needs}
