@@ -219,14 +219,17 @@ class JointGraph:
                 yield name
 
     def _find_aliases(self) -> None:
+        first: Dict[Tuple[str, int], str] = {}  # the same entry of a tuple may have been taken out several times
         for name, node in self._protos.items():
             kind = self.kind(name)
             if kind == "Depend" or (kind == "Load" and node.input[0] in self._parameter_set - self.written):
                 self._alias[name] = node.input[0]
             elif kind in ("TupleGetItem", "ListGetItem"):
-                whole = self.resolve(node.input[0])
+                whole, index = self.resolve(node.input[0]), _index(self._protos[node.input[1]])
                 if self.kind(whole) in _TUPLES:
-                    self._alias[name] = self._protos[whole].input[_index(self._protos[node.input[1]])]
+                    self._alias[name] = self._protos[whole].input[index]
+                elif first.setdefault((whole, index), name) != name:
+                    self._alias[name] = first[whole, index]
 
     def _values_below(self, names: Sequence[str]) -> Iterator[str]:
         for name in names:
