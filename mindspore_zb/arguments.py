@@ -96,12 +96,16 @@ class InputLayout:
     Args:
         inputs, kwargs: the arguments of ``fn``.
         grad_position: from :func:`check_grad_position`.
+
+    Raises:
+        ArgumentValueError: a tensor was never filled with data.
     """
 
     def __init__(self, inputs: tuple, kwargs: dict, grad_position: Union[None, int, Tuple[int, ...]]):
         self._position = grad_position
         self._inputs = [_Value.of(value) for value in inputs]
         self._kwargs = _Value.of(kwargs)
+        self._check_data()
         if grad_position is None:
             self._asked: List[_Value] = []
         elif grad_position == ALL_INPUTS:
@@ -109,6 +113,14 @@ class InputLayout:
         else:
             places = (grad_position,) if isinstance(grad_position, int) else grad_position
             self._asked = [self._inputs[place] for place in places]
+
+    def _check_data(self) -> None:
+        for value, root in zip((*self._inputs, self._kwargs), [*map("inputs[{}]".format, range(len(self._inputs))),
+                                                               "kwargs"]):
+            if any(is_tensor(leaf) and leaf.has_init for leaf in value.leaves):
+                name = next(name for name, leaf in zip(value.structure.paths(root), value.leaves)
+                            if is_tensor(leaf) and leaf.has_init)
+                raise ArgumentValueError(f"{name} has no data yet: call its init_data() first")
 
     def names(self) -> List[str]:
         """The name of each leaf that gets a gradient, in order: ``inputs[0]``, ``inputs[1]['mask']``, ``kwargs['y']``.

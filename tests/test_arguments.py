@@ -1,5 +1,6 @@
 """Wrong arguments give early errors that name them."""
 
+import mindspore as ms
 import numpy as np
 import pytest
 from mindspore import nn, ops
@@ -145,3 +146,13 @@ class TestFnIsNotRun:
             grad_fn.compute_weight_grad(keep_graph=True)
             grad_fn.compute_weight_grad()
         assert calls == [1]
+
+
+@pytest.mark.parametrize("mode", ["pynative", "graph"])
+def test_an_input_without_data(mode):
+    from mindspore.common.initializer import Normal, initializer
+    from mindspore_zb import zero_bubble
+    filled, empty = ops.ones((2, 3)), initializer(Normal(), (2, 3), ms.float32)
+    target = zero_bubble(nn.SequentialCell(nn.ReLU()), mode=mode)
+    with pytest.raises(ValueError, match=r"inputs\[0\]\[1\] has no data yet: call its init_data\(\) first"):
+        target.forward_and_gradfn((filled, empty))
