@@ -12,7 +12,7 @@ import mindspore as ms
 from interleaved import Stopwatch, milliseconds, ratio, times_of
 from mindspore import nn, ops
 
-from mindspore_zb import zero_bubble
+from mindspore_zb import options, zero_bubble
 from mindspore_zb.engines.graph.cache import clear_programs
 
 
@@ -86,6 +86,32 @@ def bench(bench_net: bench_nets.BenchNet, rounds: int) -> None:
           f"{ratio(times['graph all'], times['pynative all']):9.3f} {compile_seconds:9.1f}", flush=True)
 
 
+def bench_recompute(rounds: int, width: int = 512) -> None:
+    """Print what each policy saves between forward and backward, and what it costs."""
+    bench_net = bench_nets.transformer(4, width, 4, 128)
+    net, x = bench_net.net, bench_net.x
+    sens = bench_nets.normal(*net(x).shape)
+    call = zero_bubble(net, mode="graph").forward_and_gradfn
+    policies = ("none", "views", "elementwise", "cheap")
+    held: Dict[str, int] = {}
+
+    def run(policy: str) -> Dict[str, float]:
+        with options(graph_recompute=policy):
+            watch = Stopwatch()
+            _, grad_fn = call(x)
+        values = [value for value in grad_fn._recording._values.values() if not isinstance(value, ms.Parameter)]
+        held[policy] = sum({value.data_ptr(): value.nbytes for value in values}.values())
+        grad_fn.compute_input_grad(sens)
+        grad_fn.compute_weight_grad()
+        return {"all": watch.read()}
+
+    times = times_of({policy: lambda policy=policy: run(policy) for policy in policies}, rounds)
+    print(f"\nrecompute, {bench_net.name}: MB alive after the forward, saved, and time over \"none\"")
+    for policy in policies:
+        print(f"  {policy:12} {held[policy] / 1e6:8.2f} {1 - held[policy] / held['none']:8.1%} "
+              f"{ratio(times[f'{policy} all'], times['none all']):8.3f}", flush=True)
+
+
 def bench_host_cost(rounds: int) -> None:
     """Print the host's cost of one run of a piece with 100 residuals: everything but the kernels."""
     from mindspore_zb.api import run_forward
@@ -118,6 +144,7 @@ def main() -> None:
     print(f"{'':56} {'ms':>8} {'ms':>8} {'ms':>8} {'':>9} {'':>9} {'s':>9}")
     bench(bench_nets.transformer(4, 64, 2, 16), rounds)
     bench(bench_nets.transformer(4, 512, 4, 128), max(rounds // 3, 3))
+    bench_recompute(max(rounds // 3, 3))
     bench_host_cost(rounds * 3)
 
 
