@@ -9,7 +9,8 @@ from mindspore_zb.engines.graph.frozen_state import FrozenState, take_frozen_sta
 from mindspore_zb.engines.graph.joint import Call, is_argument
 from mindspore_zb.engines.graph.partition import CutSettings
 from mindspore_zb.engines.graph.program import Program, compile_program
-from mindspore_zb.engines.graph.reached import reach
+from mindspore_zb.engines.graph.patience import telling_that_it_goes_on
+from mindspore_zb.engines.graph.reached import reach, root_name
 from mindspore_zb.engines.graph.reasons import reason_of
 from mindspore_zb.engines.graph.refusals import why_not_compiled
 from mindspore_zb.engines.lock import SERIAL
@@ -76,9 +77,11 @@ def _compile(call: Call, settings: CutSettings) -> Entry:
     refusal = why_not_compiled(call.fn)
     if refusal is not None:
         return Entry(state, None, refusal)
+    parameters = [*(parameter for _, parameter in reach(call.fn).parameters.values()),
+                  *filter(is_parameter, call.leaves)]
     try:
-        program = compile_program(call, [*(parameter for _, parameter in reach(call.fn).parameters.values()),
-                                         *filter(is_parameter, call.leaves)], settings)
+        with telling_that_it_goes_on(root_name(call.fn)):
+            program = compile_program(call, parameters, settings)
     except Exception as error:  # whatever the compiler raises; the PyNative engine does the work then
         return Entry(state, None, reason_of(error))
     changed = state.difference()
