@@ -12,10 +12,12 @@ from mindspore_zb.api import run_forward
 from mindspore_zb.errors import UnsupportedError, ZeroBubbleError
 from mindspore_zb.memory import synchronize
 from mindspore_zb.parity.report import BEYOND, FAILED, RANDOM, WITHIN, EngineRun, ParityReport
-from mindspore_zb.parity.state import disturbed_inputs, fresh, unique_names, without_jit
+from mindspore_zb.parity.state import disturbed_inputs, fresh, without_jit
 from mindspore_zb.parity.task import Task, prepare
 from mindspore_zb.parity.unsplit import unsplit_backward
 from mindspore_zb.parity.values import Distance, Key, Value, distances, judge, value_of, values_of, worst_of
+from mindspore_zb.structure import flatten
+from mindspore_zb.tensors import is_differentiable
 
 REPEATS = 2
 """How often the unsplit run is repeated to see whether it is random; as often again if something differs."""
@@ -112,7 +114,7 @@ def _named(task: Task, result: Any, dx: Any, dw: Sequence[Any]) -> List[Value]:
         values += values_of("out", "aux", tuple(result[1:]))
     if task.grad_position is not None:
         values += values_of("dx", "dx", dx)
-    return values + [value_of("dw", name, grad) for name, grad in zip(unique_names(task.weights), dw)]
+    return values + [value_of("dw", name, grad) for name, grad in zip(task.state.weight_names, dw)]
 
 
 def _run_unsplit(task: Task, micro_batches: int, change: Optional[Callable[[Any], Any]] = None) -> _Results:
@@ -190,10 +192,13 @@ def _randomness(task: Task, reference: _Results) -> Tuple[bool, bool]:
 def _sensitivity(task: Task, reference: _Results) -> Dict[Key, Distance]:
     """By how much the unsplit run changes if its inputs and weights change in their last bit."""
     found = []
+    inputs = flatten((task.inputs, task.kwargs))[0]
+    part = task.state.last_bit([*(value.dtype for value in reference.batches[0]),
+                                *(str(leaf.dtype) for leaf in inputs if is_differentiable(leaf))])
     for seed in range(REPEATS):
         task.state.restore()
-        task.state.disturb(seed)
-        changed = _run_unsplit(task, 1, partial(disturbed_inputs, seed=seed))
+        task.state.disturb(seed, part)
+        changed = _run_unsplit(task, 1, partial(disturbed_inputs, seed=seed, part=part))
         found.append(distances(changed.batches[0], reference.batches[0]))
     return worst_of(found)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from collections import Counter
 from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 import mindspore as ms
@@ -9,7 +10,7 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from mindspore_zb.engines.graph.reached import reach
-from mindspore_zb.parity.values import Value, value_of
+from mindspore_zb.parity.values import Value, as_array, value_of
 from mindspore_zb.structure import flatten
 from mindspore_zb.tensors import is_differentiable, is_parameter, is_tensor
 
@@ -20,7 +21,8 @@ _LAST_BIT = {"Float16": 2.0 ** -10, "BFloat16": 2.0 ** -7, "Float32": 2.0 ** -23
 class SavedState:
     """The parameters that ``fn`` reaches and the default random generator, as they are now.
 
-    What a forward changes in Python objects is not seen.
+    Names are state too: the first call of a Cell may rename the parameters of a SequentialCell in it, and equal names
+    do not compile. What a forward changes in other Python objects is not seen.
 
     Args:
         fn: a Cell, function or other callable.
@@ -34,11 +36,16 @@ class SavedState:
             parameters.setdefault(id(parameter), parameter)
         self._saved: List[Tuple[Any, np.ndarray, Any]] = [
             (parameter, np.array(parameter.asnumpy()), parameter.dtype) for parameter in parameters.values()]
+        self._own_names = [parameter.name for parameter in parameters.values()]
+        self._names = unique_names(self._own_names)
+        self.weight_names = self._names[:len(self._weights)]
         self._random = ms.get_rng_state() if hasattr(ms, "get_rng_state") else None
 
     def restore(self, random: bool = True) -> None:
         """Write back what has changed; ``random``: the generator too."""
-        for parameter, array, dtype in self._saved:
+        for name, (parameter, array, dtype) in zip(self._own_names, self._saved):
+            if parameter.name != name:
+                parameter.name = name
             if not _same(parameter, array):
                 _write(parameter, Tensor(array.copy(), dtype))
         if random and self._random is not None:
@@ -46,21 +53,30 @@ class SavedState:
 
     def written(self) -> List[Value]:
         """The parameters that are no weights and have changed since."""
-        names = unique_names([parameter for parameter, _, _ in self._saved])
-        return [value_of("state", name, parameter) for name, (parameter, array, _) in zip(names, self._saved)
+        return [value_of("state", name, parameter) for name, (parameter, array, _) in zip(self._names, self._saved)
                 if id(parameter) not in self._weights and not _same(parameter, array)]
 
-    def disturb(self, seed: int) -> None:
-        """Change all floating parameters in their last bit."""
+    def disturb(self, seed: int, part: float) -> None:
+        """Change all floating parameters by this part of their values, or by nothing, at random."""
         for place, (parameter, array, dtype) in enumerate(self._saved):
             if is_differentiable(parameter):
-                _write(parameter, disturbed(Tensor(array.copy(), dtype), (seed, place)))
+                _write(parameter, disturbed(Tensor(array.copy(), dtype), (seed, place), part))
+
+    def last_bit(self, dtypes: Sequence[str]) -> float:
+        """The part that the last bit is of a value, for the coarsest of the parameters' dtypes and these: nets of mixed
+        precision round as coarsely as their smallest floats."""
+        names = {*dtypes, *(str(dtype) for _, _, dtype in self._saved)}
+        return max((_LAST_BIT[name] for name in names if name in _LAST_BIT), default=0.0)
 
 
-def unique_names(parameters: Sequence[Any]) -> List[str]:
-    """The names of parameters; those that several share with their place."""
-    names = [parameter.name for parameter in parameters]
-    return [f"{name} [{place}]" if names.count(name) > 1 else name for place, name in enumerate(names)]
+def unique_names(names: Sequence[str]) -> List[str]:
+    """The names; those that come several times with their place.
+
+    >>> unique_names(["a", "b", "a"])
+    ['a [0]', 'b', 'a [2]']
+    """
+    counts = Counter(names)
+    return [f"{name} [{place}]" if counts[name] > 1 else name for place, name in enumerate(names)]
 
 
 def fresh(value: Any) -> Any:
@@ -70,23 +86,21 @@ def fresh(value: Any) -> Any:
                                 if is_tensor(leaf) and not is_parameter(leaf) else leaf for leaf in leaves])
 
 
-def disturbed_inputs(value: Any, seed: int) -> Any:
-    """The same nested value with every floating tensor changed in its last bit."""
+def disturbed_inputs(value: Any, seed: int, part: float) -> Any:
+    """The same nested value with every floating tensor changed by this part of its values, or by nothing."""
     leaves, structure = flatten(value)
-    return structure.unflatten([disturbed(leaf, (seed, 1000 + place))
+    return structure.unflatten([disturbed(leaf, (seed, 1000 + place), part)
                                 if is_differentiable(leaf) and not is_parameter(leaf) else leaf
                                 for place, leaf in enumerate(leaves)])
 
 
-def disturbed(tensor: Any, seed: Tuple[int, int]) -> Any:
-    """The tensor with each value one last bit higher, lower, or as it is."""
-    bits = np.random.default_rng(seed).integers(-1, 2, tuple(tensor.shape))
-    name = str(tensor.dtype)
-    if name in ("Float64", "Complex64", "Complex128"):
+def disturbed(tensor: Any, seed: Tuple[int, int], part: float) -> Any:
+    """The tensor with each value a little higher, a little lower, or as it is."""
+    factor = 1.0 + np.random.default_rng(seed).integers(-1, 2, tuple(tensor.shape)) * part
+    if str(tensor.dtype) in ("Float64", "Complex64", "Complex128"):
         array = tensor.asnumpy()
-        return Tensor((array * (1.0 + bits * _LAST_BIT[name])).astype(array.dtype), tensor.dtype)
-    array = tensor.astype(ms.float32).asnumpy().astype(np.float64) * (1.0 + bits * _LAST_BIT[name])
-    return Tensor(array.astype(np.float32)).astype(tensor.dtype)
+        return Tensor((array * factor).astype(array.dtype), tensor.dtype)
+    return Tensor((as_array(tensor) * factor).astype(np.float32)).astype(tensor.dtype)
 
 
 @contextlib.contextmanager
