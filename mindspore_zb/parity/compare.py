@@ -16,11 +16,12 @@ from mindspore_zb.parity.state import disturbed_inputs, fresh, without_jit
 from mindspore_zb.parity.task import Task, prepare
 from mindspore_zb.parity.unsplit import unsplit_backward
 from mindspore_zb.parity.values import Distance, Key, Value, distances, judge, value_of, values_of, worst_of
-from mindspore_zb.structure import flatten
-from mindspore_zb.tensors import is_differentiable
 
 REPEATS = 2
 """How often the unsplit run is repeated to see whether it is random; as often again if something differs."""
+
+SMALLEST_PART = 2.0 ** -52
+"""The last bit of a double."""
 
 _WAYS = (("split pynative", "pynative"), ("split graph", "graph"))
 _NOT_COMPILED = "cannot be compiled and split: "
@@ -57,8 +58,8 @@ def compare_engines(fn: Callable[..., Any], inputs: Sequence[Any], weights: Any 
         tolerance: the largest difference of a tensor over its largest magnitude; None: by dtype, 1e-5 for float32.
 
     Returns:
-        The report. A difference that the unsplit run itself shows when its inputs and weights change in their last
-        bit is called rounding and does not fail. If ``fn`` draws random numbers that cannot be drawn again, nothing is
+        The report. A difference that the unsplit run itself shows when its inputs and weights change by far less than
+        the tolerance is called rounding and does not fail. If ``fn`` draws random numbers that cannot be drawn again, nothing is
         compared, and the report says so.
 
     Raises:
@@ -85,7 +86,7 @@ def _compare(task: Task) -> ParityReport:
     found: Dict[str, Dict[Key, Distance]] = {}
     runs = [_engine_run(task, way, mode, reference, found) for way, mode in _WAYS]
     if any(run.verdict == BEYOND for run in runs):
-        sensitivity = _sensitivity(task, reference)
+        sensitivity = _sensitivity(task, reference, found)
         runs = [_excuse_rounding(task, run, found, sensitivity) for run in runs]
     if not varies and any(run.verdict == BEYOND for run in runs):
         varies, repeatable = _randomness(task, reference)  # a rare draw may have been missed
@@ -189,18 +190,22 @@ def _randomness(task: Task, reference: _Results) -> Tuple[bool, bool]:
     return True, not any(differs(random=True) for _ in range(REPEATS))
 
 
-def _sensitivity(task: Task, reference: _Results) -> Dict[Key, Distance]:
-    """By how much the unsplit run changes if its inputs and weights change in their last bit."""
-    found = []
-    inputs = flatten((task.inputs, task.kwargs))[0]
-    part = task.state.last_bit([*(value.dtype for value in reference.batches[0]),
-                                *(str(leaf.dtype) for leaf in inputs if is_differentiable(leaf))])
+def _sensitivity(task: Task, reference: _Results, found: Dict[str, Dict[Key, Distance]]) -> Dict[Key, Distance]:
+    """By how much the unsplit run changes if all that it is given changes a little: by a twentieth of what is allowed.
+
+    A gradient that is zero but for rounding, such as that of a bias right before a BatchNorm, changes as a whole; one
+    that says something changes by less than what is allowed. The last bit alone would not do for nets of mixed
+    precision, which round it away.
+    """
+    judged = [difference for distances_of in found.values() for difference in judge(distances_of, task.tolerance)]
+    part = max(SMALLEST_PART, max(difference.allowed for difference in judged) / 20)
+    changes = []
     for seed in range(REPEATS):
         task.state.restore()
         task.state.disturb(seed, part)
         changed = _run_unsplit(task, 1, partial(disturbed_inputs, seed=seed, part=part))
-        found.append(distances(changed.batches[0], reference.batches[0]))
-    return worst_of(found)
+        changes.append(distances(changed.batches[0], reference.batches[0]))
+    return worst_of(changes)
 
 
 def _excuse_rounding(task: Task, run: EngineRun, found: Dict[str, Any], sensitivity: Dict[Key, Distance]) -> EngineRun:

@@ -20,7 +20,7 @@ class Difference:
             micro-batches. Infinite where that is zero or not finite and this is not, or the shapes differ.
         allowed: the largest that counts as equal.
         verdict: ``"within"``; ``"rounding"``: beyond what is allowed, but the unsplit run itself changes as much if
-            its inputs and weights change in their last bit; ``"beyond"``.
+            its inputs and weights change by a twentieth of that; ``"beyond"``.
         note: what is wrong, where a number does not say it.
     """
 

@@ -14,9 +14,6 @@ from mindspore_zb.parity.values import Value, as_array, value_of
 from mindspore_zb.structure import flatten
 from mindspore_zb.tensors import is_differentiable, is_parameter, is_tensor
 
-_LAST_BIT = {"Float16": 2.0 ** -10, "BFloat16": 2.0 ** -7, "Float32": 2.0 ** -23, "Float64": 2.0 ** -52,
-             "Complex64": 2.0 ** -23, "Complex128": 2.0 ** -52}
-
 
 class SavedState:
     """The parameters that ``fn`` reaches and the default random generator, as they are now.
@@ -61,12 +58,6 @@ class SavedState:
         for place, (parameter, array, dtype) in enumerate(self._saved):
             if is_differentiable(parameter):
                 _write(parameter, disturbed(Tensor(array.copy(), dtype), (seed, place), part))
-
-    def last_bit(self, dtypes: Sequence[str]) -> float:
-        """The part that the last bit is of a value, for the coarsest of the parameters' dtypes and these: nets of mixed
-        precision round as coarsely as their smallest floats."""
-        names = {*dtypes, *(str(dtype) for _, _, dtype in self._saved)}
-        return max((_LAST_BIT[name] for name in names if name in _LAST_BIT), default=0.0)
 
 
 def unique_names(names: Sequence[str]) -> List[str]:

@@ -15,7 +15,7 @@ TOLERANCE = {"Float16": 5e-3, "BFloat16": 4e-2, "Float32": 1e-5, "Float64": 1e-1
 """The largest relative difference that counts as equal, by dtype; other dtypes must be equal."""
 
 ROUNDING_FACTOR = 8.0
-"""How many times the effect of one changed last bit still counts as rounding."""
+"""How many times the effect of a small change still counts as rounding."""
 
 Key = Tuple[str, str]
 
@@ -117,7 +117,7 @@ def judge(found: Dict[Key, Distance], tolerance: Optional[float],
     Args:
         found: the distances.
         tolerance: the largest relative difference of floating values; None: by dtype, :data:`TOLERANCE`.
-        sensitivity: by how much the unsplit run changes with a last bit of what it is given.
+        sensitivity: by how much the unsplit run changes with a little change of what it is given.
     """
     judged = []
     for (kind, name), distance in found.items():

@@ -36,6 +36,15 @@ _PHASES = itertools.count()
 _LOADED = "graph_load_from_mindir"  # the phase under which GraphCell keeps what it was given
 
 
+def missing_features() -> List[str]:
+    """The private features of MindSpore that this engine needs and that are not there, by name."""
+    needed = ((_EXECUTOR, "_cell_graph_executor", ("compile", "_get_func_graph_proto", "del_net_res")),
+              (_RUN, "_graph_executor", ("__call__", "updata_param_node_default_input")),
+              (mindir, "mind_ir_pb2", ("ModelProto",)), (nn, "nn", ("GraphCell",)),
+              (nn.Cell, "nn.Cell", ("_add_attr", "compile")))
+    return [f"{owner}.{name}" for thing, owner, names in needed for name in names if not hasattr(thing, name)]
+
+
 def gradient_of(by_position: bool, by_weights: bool) -> Any:
     """The operator that differentiates a Cell by some of its inputs, by weights or by both, from given sens."""
     return _Grad(get_by_list=by_weights, sens_param=True, get_by_position=by_position)
@@ -120,4 +129,8 @@ def _files_elsewhere() -> Iterator[None]:
                 os.environ["MS_OM_PATH"] = before
 
 
-__all__ = ["LoadedGraph", "contiguous", "export_graph", "gradient_of", "mindir", "ops"]
+if missing_features():
+    raise UnsupportedVersionError(
+        f"mindspore {ms.__version__} lacks {', '.join(missing_features())}: install mindspore 2.9 or 2.10")
+
+__all__ = ["LoadedGraph", "contiguous", "export_graph", "gradient_of", "mindir", "missing_features", "ops"]
