@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-MODULES = ["api", "commands.schedule", "decorator", "draw.spans", "draw.trace", "explanation", "memory.ledger",
-           "schedule_table", "settings", "structure", "terminal"]
+MODULES = ["api", "commands.parity", "commands.schedule", "decorator", "draw.spans", "draw.trace", "explanation",
+           "factories", "health", "memory.ledger", "parity.compare", "parity.report", "parity.state", "schedule_table",
+           "settings", "structure", "terminal"]
 
 
 def test_python_blocks_of_the_readme_run_in_order():
