@@ -53,7 +53,7 @@ def examine() -> Tuple[Finding, ...]:
     except Exception as error:  # libraries that do not load raise whatever they like
         return (Finding("mindspore", BAD, f"{mindspore_version} cannot be imported: {describe(error)}",
                         "install it anew: pip install --force-reinstall mindspore==" + str(mindspore_version)),)
-    return (Finding("mindspore_zb", GOOD, __version__), Finding("python", GOOD, ".".join(map(str, sys.version_info[:3]))),
+    return (Finding("mindspore_zb", GOOD, __version__), Finding("python", GOOD, _spelt(sys.version_info[:3])),
             Finding("mindspore", GOOD, ms.__version__), Finding("numpy", GOOD, str(_version("numpy"))),
             Finding("device", GOOD, str(ms.get_context("device_target"))),
             _engine("PyNative engine", "pynative", "mindspore_zb.engines.pynative.native"),

@@ -60,8 +60,9 @@ def _compare(arguments: argparse.Namespace) -> Any:
 def _show(arguments: argparse.Namespace, report: Any) -> None:
     from mindspore_zb.terminal import show_table
 
-    show_table(arguments.factory, ("way", "engine", "first call", "later calls", "verdict"), [
-        (run.way, run.engine, _seconds(run.first_seconds), _seconds(run.seconds), _verdict(run)) for run in report.runs])
+    ways = [(run.way, run.engine, _seconds(run.first_seconds), _seconds(run.seconds), _verdict(run))
+            for run in report.runs]
+    show_table(arguments.factory, ("way", "engine", "first call", "later calls", "verdict"), ways)
     for run in report.runs:
         if run.fallback_reason:
             print(f"{run.way} was run by the PyNative engine: {run.fallback_reason}")

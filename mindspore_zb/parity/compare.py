@@ -59,8 +59,8 @@ def compare_engines(fn: Callable[..., Any], inputs: Sequence[Any], weights: Any 
 
     Returns:
         The report. A difference that the unsplit run itself shows when its inputs and weights change by far less than
-        the tolerance is called rounding and does not fail. If ``fn`` draws random numbers that cannot be drawn again, nothing is
-        compared, and the report says so.
+        the tolerance is called rounding and does not fail. If ``fn`` draws random numbers that cannot be drawn again,
+        nothing is compared, and the report says so.
 
     Raises:
         ArgumentTypeError, ArgumentValueError: an argument cannot be used. What ``fn`` raises in the unsplit run passes

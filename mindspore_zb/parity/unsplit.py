@@ -80,9 +80,8 @@ def _gradients(flat: Callable[..., Any], tensors: Sequence[Any], weights: Sequen
         operation = ops.GradOperation(get_all=bool(tensors), get_by_list=bool(weights), sens_param=True)
         call = operation(flat, chosen) if weights else operation(flat)
         grads = call(*tensors, starts)
-    if tensors and weights:
-        return grads
-    return (grads, ()) if tensors else ((), grads)
+    dx, dw = grads if tensors and weights else (grads, ()) if tensors else ((), grads)
+    return tuple([dx] if is_tensor(dx) else dx), tuple([dw] if is_tensor(dw) else dw)  # one alone may come bare
 
 
 def _replaced(value: Any, place: Dict[int, Any]) -> Any:
