@@ -5,6 +5,8 @@ from functools import cache
 
 import pytest
 
+from st.fallbacks import FALLBACKS
+
 
 @cache
 def has_ascend_npu() -> bool:
@@ -24,3 +26,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for_cpu = item.get_closest_marker("cpu_linux") is not None
         if for_ascend and not for_cpu and not has_ascend_npu():
             item.add_marker(pytest.mark.skip(reason="no Ascend NPU on this machine"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if FALLBACKS:
+        terminalreporter.section("run by the PyNative engine instead of the graph engine")
+        for name, reason in sorted(FALLBACKS.items()):
+            terminalreporter.write_line(f"{name}: {reason}")

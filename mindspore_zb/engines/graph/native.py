@@ -36,6 +36,15 @@ _PHASES = itertools.count()
 _LOADED = "graph_load_from_mindir"  # the phase under which GraphCell keeps what it was given
 
 
+def missing_features() -> List[str]:
+    """The private features of MindSpore that this engine needs and that are not there, by name."""
+    needed = ((_EXECUTOR, "_cell_graph_executor", ("compile", "_get_func_graph_proto", "del_net_res")),
+              (_RUN, "_graph_executor", ("__call__", "updata_param_node_default_input")),
+              (mindir, "mind_ir_pb2", ("ModelProto",)), (nn, "nn", ("GraphCell",)),
+              (nn.Cell, "nn.Cell", ("_add_attr", "compile")))
+    return [f"{owner}.{name}" for thing, owner, names in needed for name in names if not hasattr(thing, name)]
+
+
 def gradient_of(by_position: bool, by_weights: bool) -> Any:
     """The operator that differentiates a Cell by some of its inputs, by weights or by both, from given sens."""
     return _Grad(get_by_list=by_weights, sens_param=True, get_by_position=by_position)
@@ -100,6 +109,25 @@ def unchanged(cells: Iterable[nn.Cell]) -> Iterator[None]:
                 del vars(cell)[name]
 
 
+@contextlib.contextmanager
+def unique_names(parameters: Iterable[Any]) -> Iterator[Dict[str, Any]]:
+    """Give each Parameter a name that no other has, and its own back afterwards; yields the Parameters by these names.
+
+    MindSpore refuses to compile two Parameters of one name, and it is MindSpore that gives such names: the first
+    eager call of a Cell renames the Parameters of what lies in SequentialCells.
+    """
+    before = {id(parameter): (parameter, parameter.name) for parameter in parameters}
+    named = {}
+    try:
+        for number, (parameter, name) in enumerate(before.values()):
+            parameter.name = f"parameter{number}.{name}"
+            named[parameter.name] = parameter
+        yield named
+    finally:
+        for parameter, name in before.values():
+            parameter.name = name
+
+
 def contiguous(tensor: Any) -> Any:
     """The tensor itself, or a copy of a view: a compiled graph reads the storage as it lies."""
     return tensor if tensor.is_contiguous() else tensor.contiguous()
@@ -132,3 +160,12 @@ def _files_elsewhere() -> Iterator[None]:
             else:
                 os.environ["MS_OM_PATH"] = before
 
+<<<<<<< HEAD
+=======
+
+if missing_features():
+    raise UnsupportedVersionError(
+        f"mindspore {ms.__version__} lacks {', '.join(missing_features())}: install mindspore 2.9 or 2.10")
+
+__all__ = ["LoadedGraph", "contiguous", "export_graph", "gradient_of", "mindir", "missing_features", "ops"]
+>>>>>>> parity

@@ -8,7 +8,7 @@ from mindspore_zb.engines.graph.checking import check_model
 from mindspore_zb.engines.graph.emit import emit_piece, plain_reads, written_by
 from mindspore_zb.engines.graph.joint import Call, Joint, compile_joint
 from mindspore_zb.engines.graph.mindir import JointGraph, Meta
-from mindspore_zb.engines.graph.native import LoadedGraph
+from mindspore_zb.engines.graph.native import LoadedGraph, unique_names
 from mindspore_zb.engines.graph.outputs import NestedResult
 from mindspore_zb.engines.graph.partition import CutSettings, Partition, Piece, WeightPiece, cut_joint
 from mindspore_zb.engines.graph.reading import ModelIndex, index_model
@@ -98,9 +98,10 @@ def compile_program(call: Call, parameters: Sequence[Any], settings: CutSettings
         UnsupportedError: the graph cannot be cut.
         Exception: whatever MindSpore raises if it cannot compile ``fn``.
     """
-    joint = compile_joint(call)
+    with unique_names([*parameters, *call.weights]) as by_name:
+        joint = compile_joint(call)
     graph = joint.graph
-    found = _find_parameters(graph, [*parameters, *call.weights])
+    found = _find_parameters(graph, by_name)
     partition = cut_joint(joint, settings)
     original = index_model(graph.model)
     forward, dx, *dw = (CompiledPiece(graph, piece, found, original) for piece in
@@ -119,22 +120,16 @@ def parameter_name(value: str) -> str:
     return value.split(":", 1)[1]
 
 
-def _find_parameters(graph: JointGraph, parameters: Sequence[Any]) -> Dict[str, Any]:
+def _find_parameters(graph: JointGraph, by_name: Dict[str, Any]) -> Dict[str, Any]:
     """The Parameter behind each value.
 
     Raises:
-        UnsupportedError: one is not known, or two have one name.
+        UnsupportedError: one is not known.
     """
-    by_name: Dict[str, Any] = {}
-    for parameter in parameters:
-        if by_name.setdefault(parameter.name, parameter) is not parameter:
-            raise UnsupportedError(f"two of its Parameters are called {parameter.name!r}")
-    found = {}
     for value in graph.parameters:
         if parameter_name(value) not in by_name:
             raise UnsupportedError(f"it reads a Parameter {parameter_name(value)!r} that is in none of its Cells")
-        found[value] = by_name[parameter_name(value)]
-    return found
+    return {value: by_name[parameter_name(value)] for value in graph.parameters}
 
 
 def _constants(joint: Joint) -> Dict[str, Any]:

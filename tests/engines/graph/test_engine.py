@@ -199,6 +199,51 @@ class TestSteps:
         assert 0.3 < masks[0].mean() < 0.7 and (masks[0] != masks[1]).any()
 
 
+class TestNames:
+    """Names of Parameters do not matter."""
+
+    def test_two_of_one_name(self):
+        one, other = Parameter(normal(4, 4), name="w"), Parameter(normal(4, 4, seed=1), name="w")
+
+        def fn(x):
+            return ops.matmul(ops.tanh(ops.matmul(x, one)), other)
+
+        check(fn, normal(3, 4), [one, other])
+        check(fn, normal(3, 4), [other, one])
+        assert one.name == other.name == "w"
+
+    def test_after_an_eager_call_that_renames(self):
+        class Block(nn.Cell):
+            def __init__(self):
+                super().__init__()
+                self.layers = nn.SequentialCell(nn.Dense(4, 4), nn.Tanh(), nn.BatchNorm1d(4))
+
+            def construct(self, x):
+                return self.layers(x)
+
+        class Net(nn.Cell):
+            def __init__(self):
+                super().__init__()
+                self.blocks = nn.CellList([Block(), Block()])
+
+            def construct(self, x):
+                for block in self.blocks:
+                    x = block(x)
+                return x
+
+        net = Net()
+        net.set_train()
+        net(normal(5, 4))
+        names = [parameter.name for parameter in net.get_parameters()]
+        check(net, normal(5, 4), net.trainable_params(), tolerance=1e-4)
+        before = [parameter.asnumpy().copy() for parameter in net.get_parameters()]
+        graph(net, normal(5, 4, seed=3), weights=net.trainable_params())
+        changed = [name for name, one, parameter in zip(names, before, net.get_parameters())
+                   if (one != parameter.asnumpy()).any()]
+        assert len(changed) == 4 and all("moving" in name for name in changed)
+        assert [parameter.name for parameter in net.get_parameters()] == names
+
+
 class TestManyAtOnce:
     """Micro-batches in flight, and threads."""
 
