@@ -9,16 +9,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-<<<<<<< HEAD
-MODULES = ["api", "commands.schedule", "decorator", "draw.spans", "draw.trace", "explanation", "memory.ledger",
+MODULES = ["api", "commands.parity", "commands.schedule", "decorator", "draw.spans", "draw.trace",
            "engines.graph.callables", "engines.graph.checking", "engines.graph.frozen_state", "engines.graph.partition",
-           "engines.graph.reached", "engines.graph.recompute", "engines.graph.refusals",
-           "schedule_table", "settings", "structure", "terminal"]
-=======
-MODULES = ["api", "commands.parity", "commands.schedule", "decorator", "draw.spans", "draw.trace", "explanation",
-           "factories", "health", "memory.ledger", "parity.compare", "parity.report", "parity.state", "schedule_table",
-           "settings", "structure", "terminal"]
->>>>>>> parity
+           "engines.graph.reached", "engines.graph.recompute", "engines.graph.refusals", "explanation", "factories",
+           "health", "memory.ledger", "parity.compare", "parity.report", "parity.state", "schedule_table", "settings",
+           "structure", "terminal"]
 
 
 def test_python_blocks_of_the_readme_run_in_order(tmp_path, monkeypatch):

@@ -160,12 +160,7 @@ def _files_elsewhere() -> Iterator[None]:
             else:
                 os.environ["MS_OM_PATH"] = before
 
-<<<<<<< HEAD
-=======
 
 if missing_features():
     raise UnsupportedVersionError(
         f"mindspore {ms.__version__} lacks {', '.join(missing_features())}: install mindspore 2.9 or 2.10")
-
-__all__ = ["LoadedGraph", "contiguous", "export_graph", "gradient_of", "mindir", "missing_features", "ops"]
->>>>>>> parity
