@@ -1,8 +1,9 @@
 """A rank of a pipeline: its stages, its gradients, its optimizer, and its steps."""
 
+import contextlib
 import hashlib
 import json
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, PipelineError, StateError
 from mindspore_zb.memory import SavedTensorLedger
@@ -117,14 +118,22 @@ class Pipeline:
                 told.)
             PipelineError: this rank or another one failed; the message says where. The pipeline is of no use then.
         """
-        try:
+        with self._telling_others():
             self.begin(inputs, targets, extras)
             if not self._agreed:
                 self.handshake.run()
-                self.conclude_handshake()
+        if not self._agreed:
+            self.conclude_handshake()
+        with self._telling_others():
             for action in self.schedule.actions[self.rank]:
                 self.perform(action)
             return self.end()
+
+    @contextlib.contextmanager
+    def _telling_others(self) -> Iterator[None]:
+        """If the block raises, the other ranks, which may be waiting for this one, hear of it."""
+        try:
+            yield
         except BaseException as error:
             self.abandon()
             if self._end.watch is not None and self._end.watch.failure is None:
@@ -154,8 +163,12 @@ class Pipeline:
             measured=self._measured, ledger=self._ledger, second_stream=self._second_stream)
 
     def conclude_handshake(self) -> None:
-        """After the handshake: raise PipelineError if anything is wrong on any rank."""
-        self.handshake.conclude()
+        """After the handshake: raise PipelineError if anything is wrong on any rank. All ranks know it then."""
+        try:
+            self.handshake.conclude()
+        except PipelineError:
+            self.abandon()
+            raise
         self._agreed = True
 
     def perform(self, action: Action) -> None:
