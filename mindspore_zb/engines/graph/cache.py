@@ -1,10 +1,9 @@
 """Which compiled program serves which call, and the calls that are known not to compile."""
 
-import functools
 import weakref
 from dataclasses import dataclass
 from types import MethodType
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from mindspore_zb.engines.graph.frozen_state import FrozenState, take_frozen_state
 from mindspore_zb.engines.graph.joint import Call
@@ -58,13 +57,6 @@ def clear_programs() -> None:
 
 _PROGRAMS: "weakref.WeakKeyDictionary[Any, Dict[Any, List[Entry]]]" = weakref.WeakKeyDictionary()
 _LOCK = SERIAL  # compiling and running exclude each other too
-
-
-def unwrap_partial(fn: Callable[..., Any], args: tuple, kwargs: dict) -> Tuple[Callable[..., Any], tuple, dict]:
-    """The function behind ``functools.partial``, with all arguments."""
-    while isinstance(fn, functools.partial):
-        fn, args, kwargs = fn.func, (*fn.args, *args), {**fn.keywords, **kwargs}
-    return fn, args, kwargs
 
 
 def _fits(entry: Entry) -> bool:

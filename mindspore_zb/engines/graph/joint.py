@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 
 from mindspore import ParameterTuple, nn, ops
 
+from mindspore_zb.engines.graph.callables import readable
 from mindspore_zb.engines.graph.mindir import JointGraph
 from mindspore_zb.engines.graph.native import export_graph, gradient_of
 from mindspore_zb.engines.graph.outputs import NestedResult, flat_constant_result, flat_result, new_token, take_result
@@ -150,7 +151,7 @@ def _body(call: Call, tokens: Tuple[int, int], directory: str) -> nn.Cell:
                              "flat_constant_result": flat_constant_result}
     exec(compile(source, name, "exec"), scope)  # pylint: disable=exec-used
     cell = type("Call", (nn.Cell,), {"construct": scope["construct"], "__module__": __name__})(auto_prefix=False)
-    cell.fn = call.fn
+    cell.fn = readable(call.fn, directory)
     cell.tokens = tokens
     for key, value in constants.items():
         setattr(cell, key, value)

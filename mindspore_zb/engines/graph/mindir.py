@@ -203,6 +203,10 @@ class JointGraph:
         name = self.resolve(name)
         if self.kind(name) in _TUPLES:
             return [value for entry in self._protos[name].input for value in self._flat(entry)]
+        if self.is_constant(name):
+            entry = self._protos[name].attribute[0]
+            if entry.type == _ATTRIBUTE.TUPLE and not entry.values:
+                return []
         return [name]
 
     # --- how it is found out ------------------------------------------------------------------------------------------

@@ -56,37 +56,35 @@ def export_graph(cell: nn.Cell, arguments: Sequence[Any]) -> Any:
 
 
 class LoadedGraph:
-    """A graph that was loaded from MindIR and can be run.
+    """A graph that was loaded from MindIR, compiled for the device, and can be run.
 
     Args:
         data: a serialised ``ModelProto``, checked: the loader ends the process on a malformed one.
+        arguments: tensors of the shapes and dtypes that it takes; their values do not matter.
         written: the Parameters that the graph writes, by the name that the proto gives them; all other values are
             arguments.
+
+    Raises:
+        Exception: whatever MindSpore raises if the device has no kernel for an operation.
     """
 
-    def __init__(self, data: bytes, written: Optional[Dict[str, Any]] = None):
+    def __init__(self, data: bytes, arguments: Sequence[Any], written: Optional[Dict[str, Any]] = None):
         graph = _load_mindir(_any_file(), dec_key=b"0" * 16, key_len=16, dec_mode="Customized",
                              decrypt=lambda _path, _key: data)
         if graph is None:
             raise UnsupportedError("MindSpore cannot load a graph that it exported itself")
-        self._written = written or {}
-        self._cell = nn.GraphCell(graph, params_init=self._written or None)
-        self._phase: Optional[str] = None
+        self._cell = cell = nn.GraphCell(graph, params_init=written or None)
+        cell.phase = _LOADED
+        cell._add_attr(_LOADED, cell.graph)
+        with _files_elsewhere():
+            cell.compile(*arguments)
+        self._phase = _real_phase(cell.phase, cell)
+        if written:  # params_init copied their data; from now on the graph reads and writes themselves
+            _RUN.updata_param_node_default_input(self._phase, written)
 
     def __call__(self, arguments: Tuple[Any, ...]) -> Tuple[Any, ...]:
         """Run it. The arguments must have the shapes and dtypes it was compiled for: nothing checks that here."""
-        if self._phase is not None:
-            return _RUN(arguments, self._phase)
-        cell = self._cell
-        with _files_elsewhere():
-            if self._written:  # params_init copied their data; from now on the graph reads and writes themselves
-                cell.phase = _LOADED
-                cell._add_attr(_LOADED, cell.graph)
-                cell.compile(*arguments)
-                _RUN.updata_param_node_default_input(_real_phase(cell.phase, cell), self._written)
-            result = cell(*arguments)
-        self._phase = _real_phase(cell.phase, cell)
-        return result if isinstance(result, tuple) else tuple(result) if isinstance(result, list) else (result,)
+        return _RUN(arguments, self._phase)
 
 
 def contiguous(tensor: Any) -> Any:

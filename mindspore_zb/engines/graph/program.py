@@ -12,6 +12,7 @@ from mindspore_zb.engines.graph.native import LoadedGraph
 from mindspore_zb.engines.graph.outputs import NestedResult
 from mindspore_zb.engines.graph.partition import Piece, WeightPiece, cut_joint
 from mindspore_zb.errors import UnsupportedError
+from mindspore_zb.tensors import zeros
 
 _NAMES = itertools.count()
 
@@ -36,7 +37,8 @@ class CompiledPiece:
             model = emit_piece(graph, piece, f"zero_bubble{next(_NAMES)}_{piece.name}")
             check_model(model, graph.model)
             written = {parameter_name(value): parameters[value] for value in written_by(graph, piece)}
-            self._run = LoadedGraph(model.SerializeToString(), written)
+            arguments = [zeros(*graph.meta(value)) for value in self.reads]
+            self._run = LoadedGraph(model.SerializeToString(), arguments, written)
 
     def run(self, values: Values) -> None:
         """Compute what it gives from ``values``, and add it there."""

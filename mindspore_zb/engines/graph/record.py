@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Union
 
-from mindspore_zb.engines.graph.cache import find_program, unwrap_partial
+from mindspore_zb.engines.graph.cache import find_program
+from mindspore_zb.engines.graph.callables import plain_call
 from mindspore_zb.engines.graph.joint import Call
 from mindspore_zb.engines.graph.native import contiguous
 from mindspore_zb.engines.graph.program import Program, Values
@@ -34,7 +35,7 @@ def record_compiled(fn: Callable[..., Any], args: tuple, kwargs: dict, inputs: S
         has_aux: whether ``fn`` returns ``(out, *aux)``.
         pieces: how many pieces of dw, None for one per group.
     """
-    fn, args, kwargs = unwrap_partial(fn, args, kwargs)
+    fn, args, kwargs = plain_call(fn, args, kwargs)
     leaves, structure = flatten((args, kwargs))
     if any(is_parameter(leaf) for leaf in leaves):
         return "an input is a Parameter"
