@@ -57,6 +57,10 @@ class Stage:
             if getattr(self, name) is not None:
                 MessageMeta.of(getattr(self, name), name)  # raises
 
+    def new_flight(self, takes: Optional[MessageMeta]) -> "Flight":
+        """What runs one micro-batch; ``takes`` is what comes from the stage before, None for the first one."""
+        return Flight(self, takes)
+
 
 class Flight:
     """One micro-batch in a stage, from its F to its W.

@@ -93,7 +93,7 @@ class StepRun:
         args = self._arguments_of(stage, microbatch)
         if takes is not None:
             args = (takes.nested(self._values.pop((stage, "F", microbatch))), *args)
-        flight = self._flights[stage, microbatch] = Flight(self._stages[stage], takes)
+        flight = self._flights[stage, microbatch] = self._stages[stage].new_flight(takes)
         if self._ledger is not None:
             with self._ledger.watch():
                 out = self._seeded(action, lambda: flight.forward(args))

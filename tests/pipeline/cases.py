@@ -113,7 +113,7 @@ class Middle(nn.Cell):
         self.up, self.down = nn.Dense(WIDTH, 2 * WIDTH), nn.Dense(2 * WIDTH, WIDTH)
 
     def construct(self, x):
-        return x + self.down(ops.tanh(self.up(x)))
+        return x + self.down(ops.silu(self.up(x)))
 
 
 class Reader(nn.Cell):

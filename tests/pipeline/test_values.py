@@ -33,9 +33,12 @@ def expected_of(case, pipelines, microbatches):
     return losses, sums
 
 
-@pytest.mark.parametrize("kind", CASES)
-@pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize("ranks, microbatches, parts", [(2, 4, 1), (4, 5, 3), (2, 1, 2)])
+COMBINATIONS = [(kind, name, 2, 4, 1) for kind in CASES for name in SCHEDULES]
+COMBINATIONS += [("integers", name, *numbers) for name in SCHEDULES for numbers in ((3, 5, 3), (2, 1, 2))]
+COMBINATIONS += [(kind, "zb-v", 3, 4, 2) for kind in CASES]
+
+
+@pytest.mark.parametrize("kind, name, ranks, microbatches, parts", COMBINATIONS)
 def test_losses_and_gradients(kind, name, ranks, microbatches, parts):
     schedule = make_schedule(name, ranks, microbatches, parts)
     case = build(kind, schedule.stages, microbatches)
