@@ -53,6 +53,8 @@ class TensorMeta:
 
     def new(self) -> Any:
         """Such a tensor, of zeros."""
+        if not self.shape:  # no kernel of zeros makes a scalar
+            return ms.ops.zeros((1,), self.framework_dtype).reshape(())
         return ms.ops.zeros(self.shape, self.framework_dtype)
 
 
