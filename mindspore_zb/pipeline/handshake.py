@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, Mapping, Optional
 from mindspore_zb.errors import ArgumentValueError, PipelineError, ZeroBubbleError
 from mindspore_zb.pipeline.metas import MessageMeta
 from mindspore_zb.pipeline.stages import Stage, trial_output
+from mindspore_zb.pipeline.wording import short
 from mindspore_zb.schedule import Schedule
 
 
@@ -111,14 +112,3 @@ class Handshake:
     def _receive(self, stage: int, other: int) -> str:
         peer = self._schedule.rank_of(other)
         return self._notes.pop(stage) if peer == self._end.rank else self._end.receive_note(peer)
-
-
-def short(error: BaseException, most: int = 500) -> str:
-    """The message of an error in one line, without the framework's stack of C++ calls.
-
-    >>> short(ValueError("wrong\\n\\n- C++ Call Stack: (For framework developers)\\nfile.cc"))
-    'wrong'
-    """
-    text = str(error).split("- C++ Call Stack")[0].split("- The Traceback of Net")[0]
-    text = " ".join(text.replace("-" * 10, " ").split())
-    return text.rstrip("- ") if len(text) <= most else text[:most] + "..."

@@ -9,11 +9,12 @@ import numpy as np
 from mindspore_zb.errors import PipelineError, StateError
 from mindspore_zb.memory import SavedTensorLedger, synchronize
 from mindspore_zb.pipeline.gradients import GradientBuffers
-from mindspore_zb.pipeline.handshake import Handshake, short
+from mindspore_zb.pipeline.handshake import Handshake
 from mindspore_zb.pipeline.metas import MessageMeta
 from mindspore_zb.pipeline.results import Entry
 from mindspore_zb.pipeline.second_stream import SecondStream
 from mindspore_zb.pipeline.stages import Flight, Stage, zeros_like_gradients
+from mindspore_zb.pipeline.wording import short
 from mindspore_zb.schedule import Action, Schedule
 from mindspore_zb.structure import flatten
 
