@@ -147,9 +147,9 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
                                      epilog="example: python examples/02_train_in_a_pipeline.py --steps 8 --width 64")
     parser.error = lambda message: parser.exit(2, f"{parser.prog}: error: {message}\n")
     option = functools.partial(parser.add_argument, metavar="N")
-    option("--steps", type=functools.partial(whole_number, least=UNTIMED_STEPS + 1), default=12,
+    option("--steps", type=functools.partial(whole_number, least=UNTIMED_STEPS + 1), default=10,
            help="training steps (default: %(default)s)")
-    option("--width", type=functools.partial(whole_number, least=HEADS), default=256,
+    option("--width", type=functools.partial(whole_number, least=HEADS), default=128,
            help=f"size of the activations, a multiple of {HEADS} (default: %(default)s)")
     option("--blocks", type=functools.partial(whole_number, least=2), default=4,
            help="transformer blocks (default: %(default)s)")

@@ -205,7 +205,8 @@ class Pipeline:
         """The entries of all ranks on rank 0, for one picture; elsewhere the rank's own. All ranks call it together."""
         entries = list(entries)
         if self.rank:
-            self._end.send_note(json.dumps([[rank, str(action), start, end] for rank, action, start, end in entries]), 0)
+            rows = [[rank, str(action), start, end] for rank, action, start, end in entries]
+            self._end.send_note(json.dumps(rows), 0)
             return entries
         for peer in range(1, self.schedule.ranks):
             entries += [(rank, Action.parse(text), start, end)

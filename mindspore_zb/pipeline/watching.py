@@ -65,7 +65,8 @@ class Watch:
     def add_link(self, connection: socket.socket, peer: int) -> None:
         """Listen to a neighbour."""
         connection.settimeout(None)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1) if connection.family != socket.AF_UNIX else None
+        if connection.family != socket.AF_UNIX:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link = _Link(self, connection, peer)
         self._links.append(link)
         link.start()
@@ -167,6 +168,13 @@ class _Link(threading.Thread):
                 return
 
     def run(self) -> None:
+        """Read until the other end is closed."""
+        try:
+            self._read()
+        finally:
+            self._connection.close()
+
+    def _read(self) -> None:
         doing = ""
         try:
             with self._connection.makefile("r", encoding="utf-8") as lines:
