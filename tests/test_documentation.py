@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-MODULES = ["api", "commands.schedule", "decorator", "draw.spans", "draw.trace", "explanation", "memory.ledger",
+MODULES = ["api", "commands.profile", "commands.schedule", "decorator", "draw.spans", "draw.trace", "explanation", "memory.ledger",
            "schedule_table", "settings", "structure", "terminal"]
 
 
