@@ -59,4 +59,4 @@ def test_a_rank_that_leaves_is_missed(tmp_path):
     log = done.logs["worker_0.log"]
     found = re.search(r"rank 0 ended with (-?\d+) after ([-.\d]+) s", log)
     assert found and found.group(1) != "0" and float(found.group(2)) < MOST_SECONDS, done.report()
-    assert re.search(r"rank 0, stage 0, micro-batch 0, action 0\w+: stopped, as rank 1 has left", log), done.report()
+    assert re.search(r"rank 0, stage 0, micro-batch \d, action 0\w+: stopped, as rank 1 has left", log), done.report()

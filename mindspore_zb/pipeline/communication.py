@@ -19,6 +19,8 @@ from mindspore_zb.pipeline.metas import TensorMeta
 from mindspore_zb.pipeline.watching import Watch
 
 _TIMEOUT_VARIABLES = ("MS_CPU_COMM_OP_TIMEOUT", "HCCL_EXEC_TIMEOUT")
+_SENDS_WAIT = ("hccl", "nccl")
+"""Backends whose sends hold what is issued to the same group behind them, until they are received."""
 _DEVICE_NAME = {"bool_": "uint8"}  # not every backend sends booleans
 
 
@@ -41,7 +43,7 @@ def connect(timeout: float = 1800.0) -> "ProcessEnd":
     for variable in _TIMEOUT_VARIABLES:
         os.environ.setdefault(variable, str(max(1, int(timeout))))
     try:
-        from mindspore.communication import GlobalComm, get_group_size, get_rank, init
+        from mindspore.communication import GlobalComm, create_group, get_group_size, get_rank, init
         from mindspore.ops.function.comm_func import dist_comm_irecv_op, dist_comm_isend_op
     except ImportError as error:
         raise UnsupportedVersionError(f"MindSpore {ms.__version__} has no point-to-point communication that pipelines "
@@ -49,6 +51,8 @@ def connect(timeout: float = 1800.0) -> "ProcessEnd":
     if not GlobalComm.INITED:
         init()
     end = ProcessEnd(get_rank(), get_group_size(), GlobalComm.WORLD_COMM_GROUP, dist_comm_isend_op, dist_comm_irecv_op)
+    if GlobalComm.BACKEND in _SENDS_WAIT:
+        end.use_groups(create_group)
     end.watch = Watch.join(end)
     atexit.register(_leave, end.watch)
     return end
@@ -75,19 +79,32 @@ class ProcessEnd:
     def __init__(self, rank: int, ranks: int, group: str, send: Any, receive: Any):
         self.rank, self.ranks = rank, ranks
         self.watch: Any = None
-        self._group, self._send, self._receive = group, send, receive
+        self._send, self._receive = send, receive
+        self._routes = {(one, other): (group, other) for one in range(ranks) for other in range(ranks)}
+
+    def use_groups(self, create_group: Any) -> None:
+        """Give each direction between neighbours a group of its own, so that a send that waits for its receiver never
+        holds up what goes the other way, or to another rank."""
+        for lower in range(self.ranks - 1):
+            for sender, receiver in ((lower, lower + 1), (lower + 1, lower)):
+                if self.rank in (sender, receiver):
+                    name = f"mindspore_zb_{sender}_to_{receiver}"
+                    create_group(name, [lower, lower + 1])
+                    self._routes[sender, receiver] = name, receiver - lower
 
     def send(self, tensor: Any, peer: int) -> None:
         """Hand a tensor over; returns at once."""
         name = str(tensor.dtype).lower()
         tensor = tensor.astype(ms.uint8) if name == "bool" else tensor
-        self._send(tensor if tensor.is_contiguous() else tensor.contiguous(), peer, self._group, 0)
+        group, number = self._routes[self.rank, peer]
+        self._send(tensor if tensor.is_contiguous() else tensor.contiguous(), number, group, 0)
 
     def receive(self, meta: TensorMeta, peer: int) -> Any:
         """A tensor from ``peer``. It may not be there yet: whatever uses it waits."""
         sent_as = TensorMeta(meta.shape, _DEVICE_NAME.get(meta.dtype, meta.dtype))
         buffer = sent_as.new()
-        self._receive(buffer, 0, peer, self._group)
+        group, receiver = self._routes[peer, self.rank]
+        self._receive(buffer, 0, peer - self.rank + receiver, group)  # counted within the group
         return buffer if sent_as == meta else buffer.astype(meta.framework_dtype)
 
     def send_note(self, text: str, peer: int) -> None:

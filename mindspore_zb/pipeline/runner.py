@@ -121,6 +121,7 @@ class Pipeline:
         with self._telling_others():
             self.begin(inputs, targets, extras)
             if not self._agreed:
+                self._announce("before the first step")
                 self.handshake.run()
         if not self._agreed:
             self.conclude_handshake()
@@ -190,8 +191,7 @@ class Pipeline:
         mean = sum(losses[1:], losses[0]) / len(losses) if losses else None
         self._steps += 1
         self._run, self._arguments = None, {}
-        if self._end.watch is not None:
-            self._end.watch.doing("")
+        self._announce("")
         return StepResult(self.rank, mean, losses, tuple(run.entries), tuple(run.held), tuple(run.bytes_held))
 
     def abandon(self) -> None:
@@ -204,14 +204,25 @@ class Pipeline:
     def collect(self, entries: Sequence[Entry]) -> List[Entry]:
         """The entries of all ranks on rank 0, for one picture; elsewhere the rank's own. All ranks call it together."""
         entries = list(entries)
+        self._announce("collecting entries")
         if self.rank:
             rows = [[rank, str(action), start, end] for rank, action, start, end in entries]
             self._end.send_note(json.dumps(rows), 0)
+            self._announce("")
             return entries
         for peer in range(1, self.schedule.ranks):
             entries += [(rank, Action.parse(text), start, end)
                         for rank, text, start, end in json.loads(self._end.receive_note(peer))]
+        self._announce("")
         return entries
+
+    def _announce(self, what: str) -> None:
+        """Tell the neighbours what this rank does outside of actions, and hear whether they failed."""
+        if self._end.watch is not None:
+            try:
+                self._end.watch.doing(what)
+            except ConnectionError as error:
+                raise PipelineError(f"stopped, as {error}", self.rank) from error
 
     def _arguments_of(self, stage: int, microbatch: int) -> tuple:
         return self._arguments[stage][microbatch]

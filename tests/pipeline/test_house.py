@@ -39,8 +39,8 @@ def test_nothing_of_the_engines_is_used(path):
     assert not [name for name in imports_of(path) if name.startswith("mindspore_zb.engines")]
 
 
-@pytest.mark.parametrize("name", ["", "metas", "microbatches", "in_one_process", "results", "runner", "stages", "wording",
-                                  "measuring"])
+@pytest.mark.parametrize("name", ["", "in_one_process", "measuring", "metas", "microbatches", "results", "runner",
+                                  "stages", "wording"])
 def test_examples_in_docstrings(name):
     module = importlib.import_module("mindspore_zb.pipeline" + (f".{name}" if name else ""))
     results = doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from mindspore import nn, ops
 
-from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, PipelineError, ScheduleError, StateError, \
-    UnsupportedError, ZeroBubbleError
+from mindspore_zb.errors import (ArgumentTypeError, ArgumentValueError, PipelineError, ScheduleError, StateError,
+                                 UnsupportedError, ZeroBubbleError)
 from mindspore_zb.pipeline import LocalNetwork, Pipeline, Stage, TensorMeta, step_together
 from mindspore_zb.schedule import generate
 from tests.pipeline.cases import ROWS, WIDTH, Numbers, build, make_schedule, without_pipeline
@@ -42,7 +42,7 @@ def test_a_pipeline_is_checked():
     stage = Stage(nn.Dense(2, 2))
     with pytest.raises(ArgumentTypeError, match="stages must be a dict of the stages 0 and 3 of rank 0, not a Stage"):
         Pipeline(schedule, stage, end)
-    with pytest.raises(ArgumentValueError, match="rank 0 has the stages 0 and 3 in this schedule, but stages holds 0, 1"):
+    with pytest.raises(ArgumentValueError, match="rank 0 has the stages 0 and 3 in this schedule, but .* holds 0, 1"):
         Pipeline(schedule, {0: stage, 1: stage}, end)
     with pytest.raises(ArgumentTypeError, match=r"stages\[3\] must be a Stage, not a Dense"):
         Pipeline(schedule, {0: stage, 3: nn.Dense(2, 2)}, end)
