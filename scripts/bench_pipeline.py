@@ -170,8 +170,8 @@ def compare_sleeps(ranks: int) -> bool:
         print(f"p={ranks} m={SLEEP_MICROBATCHES} {name}: makespan {spans[name]:.3f} s, simulated {wanted[name]:.3f} s "
               f"({off:+.2%}); without communication {ideal:.3f} s")
     measured, simulated = spans["1f1b"] / spans["zb-h1"], wanted["1f1b"] / wanted["zb-h1"]
-    print(f"p={ranks} m={SLEEP_MICROBATCHES}: 1F1B / ZB-H1 measured {measured:.4f}, simulated {simulated:.4f}, quotient "
-          f"{measured / simulated:.4f}; a message takes {hop * 1e3:.1f} ms")
+    print(f"p={ranks} m={SLEEP_MICROBATCHES}: 1F1B / ZB-H1 measured {measured:.4f}, simulated {simulated:.4f}, "
+          f"quotient {measured / simulated:.4f}; a message takes {hop * 1e3:.1f} ms")
     return fine and measured / simulated >= LEAST_OF_RATIO
 
 
