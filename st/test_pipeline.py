@@ -23,7 +23,7 @@ def launch(script, *arguments, workers, folder, timeout):
 
 @pytest.mark.level0
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("workers, what, checks", [(2, "all", 42), (4, "some", 13)])
+@pytest.mark.parametrize("workers, what, checks", [(2, "all", 46), (4, "some", 13)])
 def test_values_of_all_schedules_and_stages(workers, what, checks, tmp_path):
     done = launch("pipeline_values.py", what, workers=workers, folder=tmp_path, timeout=600)
     assert done.exit_code == 0, done.report()

@@ -13,10 +13,11 @@ from typing import Any, Optional
 import mindspore as ms
 import numpy as np
 
-from mindspore_zb.errors import ArgumentValueError, UnsupportedVersionError
+from mindspore_zb.errors import ArgumentValueError, StateError, UnsupportedVersionError
 from mindspore_zb.memory import synchronize
 from mindspore_zb.pipeline.metas import TensorMeta
 from mindspore_zb.pipeline.watching import Watch
+from mindspore_zb.pipeline.wording import short
 
 _TIMEOUT_VARIABLES = ("MS_CPU_COMM_OP_TIMEOUT", "HCCL_EXEC_TIMEOUT")
 _SENDS_WAIT = ("hccl", "nccl")
@@ -37,6 +38,7 @@ def connect(timeout: float = 1800.0) -> "ProcessEnd":
     Raises:
         UnsupportedVersionError: this MindSpore has not the functions that are needed.
         ArgumentValueError: ``timeout`` is not above 0.
+        StateError: there are no other processes to join.
     """
     if not timeout > 0:
         raise ArgumentValueError(f"timeout must be above 0 seconds, not {timeout!r}")
@@ -49,7 +51,11 @@ def connect(timeout: float = 1800.0) -> "ProcessEnd":
         raise UnsupportedVersionError(f"MindSpore {ms.__version__} has no point-to-point communication that pipelines "
                                       f"can use: {error}") from error
     if not GlobalComm.INITED:
-        init()
+        try:
+            init()
+        except Exception as error:  # which one depends on the backend
+            raise StateError("the processes could not be connected; were they started by msrun? "
+                             f"{type(error).__name__}: {short(error)}") from error
     end = ProcessEnd(get_rank(), get_group_size(), GlobalComm.WORLD_COMM_GROUP, dist_comm_isend_op, dist_comm_irecv_op)
     if GlobalComm.BACKEND in _SENDS_WAIT:
         end.use_groups(create_group)
