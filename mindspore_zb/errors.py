@@ -1,5 +1,7 @@
 """Errors of this package: all derive from :class:`ZeroBubbleError` and from the built-in a user would expect."""
 
+from typing import Any
+
 
 class ZeroBubbleError(Exception):
     """Base of every error this package raises on purpose."""
@@ -31,3 +33,20 @@ class UnsupportedVersionError(ZeroBubbleError, ImportError):
 
 class ScheduleError(ZeroBubbleError, ValueError):
     """A pipeline schedule that cannot be run, or cannot be made; the message names the rank and the action."""
+
+
+class PipelineError(ZeroBubbleError, RuntimeError):
+    """A rank of a pipeline failed; the message names the rank, the stage, the micro-batch and the action.
+
+    Attributes:
+        rank: the rank that raises.
+        action: its action, such as ``1B3``; None before the first step.
+        reason: what went wrong.
+    """
+
+    def __init__(self, reason: str, rank: int = 0, action: Any = None):
+        self.rank, self.action, self.reason = rank, action, reason
+        place = f"rank {rank}"
+        if action is not None:
+            place += f", stage {action.stage}, micro-batch {action.microbatch}, action {action}"
+        super().__init__(f"{place}: {reason}")

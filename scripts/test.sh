@@ -10,7 +10,7 @@
 set -euo pipefail
 
 all_tests="tests st"
-engine_tests="tests/engines tests/memory tests/test_values*.py tests/test_section7*.py tests/test_grad_function.py tests/test_weight_groups.py tests/test_results.py"
+engine_tests="tests/engines tests/memory tests/pipeline tests/test_values*.py tests/test_section7*.py tests/test_grad_function.py tests/test_weight_groups.py tests/test_results.py"
 
 graph_tests="tests/test_section7*.py tests/test_values_networks.py"
 

@@ -1,5 +1,6 @@
 """Each example runs as a user would run it, and says what it promises."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+PIPELINE = ROOT / "examples" / "02_train_in_a_pipeline.py"
 LANGUAGE_MODEL = ROOT / "examples" / "01_train_language_model.py"
 
 
@@ -64,4 +66,28 @@ def test_language_model_refuses_bad_arguments(tmp_path, arguments, reason):
     done = run(LANGUAGE_MODEL, *arguments, folder=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1 and reason in done.stderr
+
+
+@pytest.mark.slow
+def test_pipeline(tmp_path, small_text):
+    done = run(PIPELINE, "--steps", "4", "--width", "16", "--blocks", "2", "--text", str(small_text), folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert "equal within 0.0001" in done.stdout and "NOT EQUAL" not in done.stdout
+    assert "1f1b / zb-h1 = " in done.stdout
+    for name in ("1f1b", "zb-h1"):
+        events = json.loads((tmp_path / f"pipeline_{name}.json").read_text(encoding="utf-8"))["traceEvents"]
+        assert {event["pid"] for event in events} == {0, 1}
+        assert sum(event.get("cat") in ("F", "B", "W") for event in events) == 2 * 4 * 3
+        assert (tmp_path / f"pipeline_{name}.png").stat().st_size > 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments, reason", [
+    (["--steps", "2"], "--steps"), (["--width", "30"], "multiple of 4"), (["--text", "nowhere"], "no text to train on"),
+    (["--pictures", "nowhere"], "no folder nowhere")])
+def test_pipeline_refuses_bad_arguments(tmp_path, arguments, reason):
+    done = run(PIPELINE, *arguments, folder=tmp_path)
+    assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1 and reason in done.stderr

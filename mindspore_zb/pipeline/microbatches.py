@@ -1,0 +1,49 @@
+"""A batch cut into micro-batches of equal size."""
+
+from typing import Any, List, Optional, Tuple
+
+from mindspore_zb.errors import ArgumentValueError
+from mindspore_zb.structure import flatten
+from mindspore_zb.tensors import is_tensor
+
+
+def split_batch(value: Any, count: int, axis: int = 0, name: str = "inputs") -> List[Any]:
+    """Cut every tensor in ``value`` into ``count`` equal pieces along ``axis``.
+
+    Args:
+        value: any nesting of tensors and other values. Other values, and tensors that do not have that axis, go to
+            every micro-batch as they are.
+        count: m, the number of micro-batches.
+        axis: of the batch.
+        name: of the value, for messages.
+
+    Returns:
+        A value for each micro-batch, nested as ``value`` is.
+
+    Raises:
+        ArgumentValueError: a size that cannot be cut into equal pieces, or tensors of different batch sizes: gradients
+            of a mean would not be the mean of gradients. The message names the tensor.
+
+    >>> import mindspore as ms
+    >>> [piece["x"].shape for piece in split_batch({"x": ms.ops.zeros((6, 2)), "flag": True}, 3)]
+    [(2, 2), (2, 2), (2, 2)]
+    """
+    leaves, structure = flatten(value)
+    size: Optional[Tuple[int, str]] = None
+    pieces: List[List[Any]] = [[] for _ in range(count)]
+    for leaf, path in zip(leaves, structure.paths(name)):
+        if not is_tensor(leaf) or leaf.ndim <= axis:
+            for piece in pieces:
+                piece.append(leaf)
+            continue
+        rows = leaf.shape[axis]
+        if size is not None and rows != size[0]:
+            raise ArgumentValueError(f"{path} has a batch of {rows} along axis {axis}, but {size[1]} has {size[0]}")
+        size = rows, path
+        if rows == 0 or rows % count:
+            raise ArgumentValueError(f"{path} has a batch of {rows} along axis {axis}, which cannot be cut into "
+                                     f"{count} equal micro-batches")
+        for number, piece in enumerate(pieces):
+            part = slice(number * rows // count, (number + 1) * rows // count)
+            piece.append(leaf[(slice(None),) * axis + (part,)])
+    return [structure.unflatten(piece) for piece in pieces]

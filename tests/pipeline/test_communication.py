@@ -1,0 +1,72 @@
+"""The end of a process, with operators that only write down what they are given; and starting without others."""
+
+import subprocess
+import sys
+
+import mindspore as ms
+import pytest
+
+from mindspore_zb.errors import ArgumentValueError
+from mindspore_zb.pipeline import TensorMeta, connect
+from mindspore_zb.pipeline.communication import ProcessEnd
+
+
+class Operators:
+    """Sends and receives."""
+
+    def __init__(self):
+        self.calls = []
+
+    def send(self, tensor, peer, group, tag):
+        self.calls.append(("send", str(tensor.dtype), peer, group))
+
+    def receive(self, buffer, tag, peer, group):
+        self.calls.append(("receive", str(buffer.dtype), peer, group))
+
+
+def test_messages_go_to_the_peer_in_the_world():
+    operators = Operators()
+    end = ProcessEnd(1, 3, "world", operators.send, operators.receive)
+    end.send(ms.ops.ones((2,)), 2)
+    end.send(ms.ops.ones((2,)).astype(ms.bool_), 0)
+    assert end.receive(TensorMeta((2,), "bool_"), 0).dtype == ms.bool_
+    end.receive(TensorMeta((2,), "float16"), 2)
+    assert operators.calls == [("send", "Float32", 2, "world"), ("send", "UInt8", 0, "world"),
+                               ("receive", "UInt8", 0, "world"), ("receive", "Float16", 2, "world")]
+
+
+def test_each_direction_can_have_a_group_of_its_own():
+    groups, routes = {}, []
+    for rank in range(4):
+        operators = Operators()
+        end = ProcessEnd(rank, 4, "world", operators.send, operators.receive)
+        mine = []
+        end.use_groups(lambda name, members, mine=mine: mine.append((name, tuple(members))))
+        groups[rank] = mine
+        for peer in range(4):
+            if peer != rank:
+                end.send(ms.ops.ones((1,)), peer)
+                end.receive(TensorMeta((1,)), peer)
+                (_, _, to, out), (_, _, source, back) = operators.calls[-2:]
+                members = dict(mine)
+                assert members.get(out, range(4))[to] == peer and members.get(back, range(4))[source] == peer
+                assert (out == "world") == (abs(peer - rank) > 1) and (out == "world" or out != back)
+                routes.append(((rank, peer), out, back))
+    for (rank, peer), out, _ in routes:
+        assert next(back for pair, _, back in routes if pair == (peer, rank)) == out, "both ends use one group"
+    for rank in range(3):
+        shared = [group for group in groups[rank] if group in groups[rank + 1]]
+        assert len(shared) == 2, "made by both, in the same order"
+
+
+def test_the_time_to_wait_is_above_zero():
+    with pytest.raises(ArgumentValueError, match="timeout must be above 0 seconds, not 0"):
+        connect(timeout=0)
+
+
+@pytest.mark.slow
+def test_a_process_on_its_own_is_told_what_is_missing():
+    script = ("from mindspore_zb.pipeline import connect\n"
+              "try:\n    connect()\nexcept RuntimeError as error:\n    print(type(error).__name__, error)")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert "StateError the processes could not be connected; were they started by msrun?" in done.stdout, done.stderr
