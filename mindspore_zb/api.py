@@ -2,6 +2,9 @@
 
 from typing import Any, Callable, Optional, Sequence, Tuple
 
+import mindspore as ms
+from mindspore import nn
+
 from mindspore_zb.arguments import InputLayout, OutputLayout, check_grad_position, check_weights
 from mindspore_zb.engines.pynative.native import leaf_alias
 from mindspore_zb.engines.pynative.recording import record
@@ -101,7 +104,9 @@ def check_mode(mode: Any) -> None:
 
 
 def is_compiled(fn: Any) -> bool:
-    """Whether ``fn`` is a ``@jit`` function, or a Cell whose construct is one."""
+    """Whether ``fn`` is a ``@jit`` function, a Cell whose construct is one, or any Cell in MindSpore's graph mode."""
+    if isinstance(fn, nn.Cell) and ms.get_context("mode") == ms.GRAPH_MODE:
+        return True
     return hasattr(fn, "__wrapped_by_jit__") or hasattr(getattr(fn, "construct", None), "__wrapped_by_jit__")
 
 

@@ -4,6 +4,7 @@ import copy
 import threading
 
 import mindspore as ms
+import numpy as np
 import pytest
 from mindspore import nn, ops
 from mindspore.common._grad_function import _Function
@@ -115,3 +116,19 @@ def test_recompute_inside_recompute(outer, inner):
     grad_fn = forward_and_gradfn(fn, x, weights=weights)[1]
     got = grad_fn.compute_input_grad(), grad_fn.compute_weight_grad()
     assert_grads_close(got, reference(fn, [x], weights))
+
+
+@pytest.mark.parametrize("mode, engine", [("auto", "graph"), ("graph", "graph"), ("pynative", "pynative")])
+def test_in_graph_mode(mode, engine):
+    net, x = nn.Dense(4, 3), tensor(2, 4)
+    right = net.weight.asnumpy().sum(axis=0)
+    ms.set_context(mode=ms.GRAPH_MODE)
+    try:
+        _, grad_fn = zero_bubble(net, mode=mode).forward_and_gradfn(x)
+        dx, dw = grad_fn.compute_input_grad(), grad_fn.compute_weight_grad()
+        assert ms.get_context("mode") == ms.GRAPH_MODE
+    finally:
+        ms.set_context(mode=ms.PYNATIVE_MODE)
+    assert grad_fn.engine == engine
+    np.testing.assert_allclose(dx.asnumpy(), np.stack([right, right]), rtol=1e-5)
+    np.testing.assert_allclose(dw[0].asnumpy(), np.tile(x.asnumpy().sum(axis=0), (3, 1)), rtol=1e-5)

@@ -157,6 +157,20 @@ def grad_recording() -> Iterator[int]:
 
 
 @contextlib.contextmanager
+def eager_mode() -> Iterator[None]:
+    """Run Cells operation by operation, also where the context says that each is to be compiled whole."""
+    mode = ms.get_context("mode")
+    if mode == ms.PYNATIVE_MODE:
+        yield
+        return
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    try:
+        yield
+    finally:
+        ms.set_context(mode=mode)
+
+
+@contextlib.contextmanager
 def allowing_grad_inside(nodes: Sequence[Any]) -> Iterator[None]:
     """From these nodes on, a backward run lets what it calls record gradients: recompute and custom ``bprop`` do."""
     handles = [node.register_prehook(_enable_grad) for node in nodes]

@@ -9,8 +9,8 @@ from mindspore_zb.engines.pynative.description import describe_plan
 from mindspore_zb.engines.pynative.dw import GroupState, ReadyState, WaitingState, held_bytes, run_dw
 from mindspore_zb.engines.pynative.dx import Caught, leaf_grad, run_dx
 from mindspore_zb.engines.pynative.lost_gradients import refusing_lost_gradients
-from mindspore_zb.engines.pynative.native import (Meta, allowing_grad_inside, grad_edge, grad_recording, leaf_id,
-                                                  node_id, output_meta, redirect_edge, run_backward)
+from mindspore_zb.engines.pynative.native import (Meta, allowing_grad_inside, eager_mode, grad_edge, grad_recording,
+                                                  leaf_id, node_id, output_meta, redirect_edge, run_backward)
 from mindspore_zb.engines.pynative.node_kinds import JIT_GRAPH, runs_users_code
 from mindspore_zb.engines.pynative.observe import (HAS_SESSIONS, Observation, behind_view, end_recompute_session,
                                                    observe_forward, recompute_session, reentrant_arguments)
@@ -194,7 +194,7 @@ def record(fn: Callable[..., Any], args: tuple, kwargs: dict, inputs: Sequence[A
         differentiable: takes the result of ``fn`` and returns the tensors that are differentiated, in order.
         free_early: see :class:`~mindspore_zb.engines.pynative.planner.Circumstances`.
     """
-    with observe_forward() as observation, grad_recording() as since:
+    with eager_mode(), observe_forward() as observation, grad_recording() as since:
         outputs = [behind_view(tensor) for tensor in differentiable(fn(*args, **kwargs))]
     roots = [grad_edge(tensor) for tensor in outputs]
     return PynativeRecording(roots, inputs, weights, since, observation, free_early)
