@@ -3,7 +3,7 @@
 import contextlib
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any, Iterator, Optional
+from typing import Any, Iterator, Union
 
 from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError
 
@@ -22,7 +22,7 @@ class Options:
     """
 
     free_early: bool = True
-    graph_pieces: Optional[int] = 4
+    graph_pieces: Union[int, str, None] = "auto"
     graph_recompute: str = "none"
 
 
@@ -60,8 +60,8 @@ def options(**changes: Any) -> Iterator[Options]:
 
 def _check(name: str, value: Any) -> None:
     if name == "graph_pieces":
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise ArgumentTypeError(f"graph_pieces must be a positive int or None, not {value!r}")
+        if value not in (None, "auto") and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise ArgumentTypeError(f"graph_pieces must be a positive int, 'auto' or None, not {value!r}")
     elif name == "graph_recompute":
         if value not in RECOMPUTE_POLICIES:
             raise ArgumentValueError(f"graph_recompute must be one of {', '.join(RECOMPUTE_POLICIES)}, not {value!r}")

@@ -77,3 +77,11 @@ class TestFreeEarly:
         with options(free_early=False):
             _, grad_fn = forward_and_gradfn(fn, tensor(3, 4), weights=[w, u])
         assert_grads_close((grad_fn.compute_input_grad(), grad_fn.compute_weight_grad()), expected)
+
+
+@pytest.mark.parametrize("setting", [{"graph_pieces": 0}, {"graph_pieces": True}, {"graph_pieces": "four"},
+                                     {"graph_recompute": "some"}, {"graph_recompute": None}])
+def test_settings_of_the_graph_engine_are_checked(setting):
+    with pytest.raises((TypeError, ValueError), match=next(iter(setting))):
+        with options(**setting):
+            pass

@@ -1,7 +1,7 @@
 """Cut a joint graph into the forward, dx and groups of dw, and find what crosses from one piece to another."""
 
 from dataclasses import dataclass, replace
-from typing import AbstractSet, Dict, FrozenSet, List, Optional, Sequence, Tuple
+from typing import AbstractSet, Dict, FrozenSet, List, Optional, Sequence, Tuple, Union
 
 from mindspore_zb.engines.graph.joint import Joint
 from mindspore_zb.engines.graph.mindir import JointGraph
@@ -62,17 +62,25 @@ class Partition:
     unsaved_bytes: int = 0
 
 
+MOST_PIECES = 4
+"""Four pieces of dw free most of what single ones would, at a fraction of the time."""
+
+WORTH_A_PIECE = 2 ** 20
+"""Bytes read and given from which on a piece of dw is worth a run, which costs some tenths of a millisecond."""
+
+
 @dataclass(frozen=True)
 class CutSettings:
     """How a joint graph is cut.
 
     Attributes:
-        pieces: into how many balanced pieces the groups of dw are gathered; None for one piece per group.
+        pieces: into how many balanced pieces the groups of dw are gathered; None for one piece per group, ``"auto"``
+            for at most :data:`MOST_PIECES` that are worth a run of their own.
         recompute: what the backward computes again rather than to save it; a key of
             :data:`~mindspore_zb.engines.graph.recompute.RECOMPUTE_LEVELS`.
     """
 
-    pieces: Optional[int] = 4
+    pieces: Union[int, str, None] = "auto"
     recompute: str = "none"
 
 
@@ -145,14 +153,17 @@ def _split(joint: Joint, order: Sequence[str]) -> SplitPlan:
                                         leaves(joint.dxs), leaves(joint.dws)))
 
 
-def _gather(joint: Joint, order: Sequence[str], groups: Sequence[Group], pieces: Optional[int]) -> List[_Gathered]:
-    """Gather neighbouring groups into ``pieces`` of about equal bytes, plus what needs no work at all."""
+def _gather(joint: Joint, order: Sequence[str], groups: Sequence[Group],
+            pieces: Union[int, str, None]) -> List[_Gathered]:
+    """Gather neighbouring groups into pieces of about equal bytes, plus what needs no work at all."""
     graph = joint.graph
     found = [_Gathered(group.weights, frozenset(order[node] for node in group.nodes if node < len(order)),
                        tuple(graph.kind(order[boundary.node]) for boundary in group.boundaries)) for group in groups]
+    cost = [sum(graph.nbytes(value) for node in group.nodes for value in (*graph.reads(node), node))
+            + sum(graph.nbytes(joint.dws[place]) for place in group.weights) for group in found]
+    if pieces == "auto":
+        pieces = max(1, min(MOST_PIECES, sum(cost) // WORTH_A_PIECE))
     if pieces is not None and len(found) > pieces:
-        cost = [sum(graph.nbytes(value) for node in group.nodes for value in (*graph.reads(node), node))
-                + sum(graph.nbytes(joint.dws[place]) for place in group.weights) for group in found]
         found = [_merged(found[start:end]) for start, end in balanced(cost, pieces)]
     inside = {place for group in groups for place in group.weights}
     loose = tuple(place for place, value in enumerate(joint.dws)

@@ -286,7 +286,7 @@ class TestManyAtOnce:
 class TestGroups:
     """dw in pieces."""
 
-    @pytest.mark.parametrize("pieces, count", [(1, 1), (2, 2), (4, 4), (None, 6)])
+    @pytest.mark.parametrize("pieces, count", [("auto", 1), (1, 1), (2, 2), (4, 4), (None, 6)])
     def test_pieces(self, pieces, count):
         net = Mlp(layers=6)
         weights = net.trainable_params()
