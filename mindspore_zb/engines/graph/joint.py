@@ -36,6 +36,7 @@ class Call:
         asked: the places among the tensors whose gradients are asked for.
         weights: the weights whose gradients are asked for.
         has_aux: whether only the first entry of the result is differentiated.
+        is_part: whether it is part of a larger net, and the weights are all of that net.
     """
 
     fn: Callable[..., Any]
@@ -44,6 +45,7 @@ class Call:
     asked: Tuple[int, ...]
     weights: Tuple[Any, ...]
     has_aux: bool
+    is_part: bool = False
 
     @property
     def tensors(self) -> List[Any]:

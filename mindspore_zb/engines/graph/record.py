@@ -25,7 +25,7 @@ class Recorded:
 
 
 def record_compiled(fn: Callable[..., Any], args: tuple, kwargs: dict, inputs: Sequence[Any], weights: Sequence[Any],
-                    has_aux: bool, settings: CutSettings) -> Union[Recorded, str]:
+                    has_aux: bool, settings: CutSettings, is_part: bool = False) -> Union[Recorded, str]:
     """Run ``fn(*args, **kwargs)`` once, compiled, and return what came of it; a str says why it cannot be compiled.
 
     Args:
@@ -35,6 +35,7 @@ def record_compiled(fn: Callable[..., Any], args: tuple, kwargs: dict, inputs: S
         weights: the weights.
         has_aux: whether ``fn`` returns ``(out, *aux)``.
         settings: how the graph is cut.
+        is_part: whether ``fn`` is part of a net, and may know only some of its ``weights``.
     """
     fn, args, kwargs = plain_call(fn, args, kwargs)
     leaves, structure = flatten((args, kwargs))
@@ -42,7 +43,8 @@ def record_compiled(fn: Callable[..., Any], args: tuple, kwargs: dict, inputs: S
         return "an input is a Parameter"
     places = {id(leaf): place for place, leaf in enumerate(filter(is_tensor, leaves))}
     live = [weight for weight in weights if weight.requires_grad]
-    call = Call(fn, structure, leaves, tuple(places[id(leaf)] for leaf in inputs), tuple(live), has_aux)
+    call = Call(fn, structure, leaves, tuple(places[id(leaf)] for leaf in inputs), tuple(live), has_aux,
+                is_part)
     try:
         entry = find_program(call, settings)
     except UnsupportedError as error:
@@ -52,7 +54,7 @@ def record_compiled(fn: Callable[..., Any], args: tuple, kwargs: dict, inputs: S
     program = entry.program
     with SERIAL:
         values = _run_forward(program, call)
-    place_of: Dict[int, int] = {id(weight): place for place, weight in enumerate(live)}
+    place_of: Dict[int, int] = {id(live[known]): place for place, known in enumerate(entry.weights)}
     has_grads = bool(program.dxs) or bool(program.groups)
     recording = GraphRecording(program, values, [place if has_grads else None for place in range(len(inputs))],
                                [place_of.get(id(weight)) for weight in weights])
