@@ -15,6 +15,7 @@ from interleaved import milliseconds, ratio, times_of
 from mindspore import nn
 
 from mindspore_zb import zero_bubble
+from mindspore_zb.memory import synchronize
 
 READY = "--ready"
 SIZES = ((64, 2, 16), (512, 4, 128))
@@ -46,7 +47,7 @@ class Blocks(nn.Cell):
 def ready_seconds(count: int, width: int, batch: int, length: int) -> float:
     """Seconds until the first forward, dx and dw of a net are done, in this process."""
     net, x = zero_bubble(Blocks(CompiledBlock, count, width)), bench_nets.normal(batch, length, width)
-    ms.runtime.synchronize()
+    synchronize()
     start = time.perf_counter()
     out, grad_fn = net.forward_and_gradfn(x)
     grad_fn.compute_input_grad(out)

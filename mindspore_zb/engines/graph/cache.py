@@ -130,7 +130,7 @@ def _identity(call: Call, settings: CutSettings) -> Tuple[Any, Tuple[Any, ...]]:
         hash(owner)
     except TypeError as error:
         raise UnsupportedError(f"a {type(owner).__name__} cannot be remembered") from error
-    return owner, (part, _signature(call, settings), call.is_part, tuple(id(weight) for weight in call.weights))
+    return owner, (part, _signature(call, settings), call.is_part, tuple(map(id, call.weights)))
 
 
 def _signature(call: Call, settings: CutSettings) -> Tuple[Any, ...]:

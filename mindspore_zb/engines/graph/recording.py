@@ -36,9 +36,10 @@ class GraphRecording(Recording):
                                tuple(BoundaryInfo(name, ()) for name in group.boundaries))
                      for group in self._program.groups)
 
-    def input_grads(self, sens: Sequence[Any]) -> List[Optional[Any]]:
+    def input_grads(self, sens: Sequence[Any], copies: bool = True) -> List[Optional[Any]]:
+        """See :class:`~mindspore_zb.engines.base.Recording`; with ``copies`` False nobody changes ``sens`` before dw."""
         program, values = self._program, self._values
-        self._start(sens, copy_for=self._needed(range(len(program.groups))))
+        self._start(sens, copy_for=self._needed(range(len(program.groups))) if copies else ())
         with SERIAL:
             program.dx.run(values)
         grads = self._input_results()

@@ -24,7 +24,8 @@ class BlockCall:
 
     Args:
         name: what to call the block.
-        recording: its forward, for all weights of the net.
+        recording: its forward.
+        positions: the positions of its weights in the net's request.
         metas: shape and dtype of each differentiable output.
 
     Attributes:
@@ -32,9 +33,13 @@ class BlockCall:
         whole: whether the next backward computes the weights' gradients at once.
     """
 
-    def __init__(self, name: str, recording: GraphRecording, metas: Sequence[Tuple[Tuple[int, ...], Any]]):
+    def __init__(self, name: str, recording: GraphRecording, positions: Sequence[int],
+                 metas: Sequence[Tuple[Tuple[int, ...], Any]]):
         self.name = name
-        self.groups: Tuple[GroupInfo, ...] = recording.groups()
+        self.groups: Tuple[GroupInfo, ...] = tuple(
+            GroupInfo(tuple(positions[place] for place in info.weights), info.boundaries)
+            for info in recording.groups())
+        self._positions = positions
         self.keep = False
         self.whole = False
         self._metas = tuple(metas)
@@ -51,9 +56,9 @@ class BlockCall:
             self._fresh = None
         sens = [self._fitting(grad, meta) for grad, meta in zip(grads, self._metas)]
         with without_recording():
-            found = running.input_grads(sens)
+            found = running.input_grads(sens, copies=False)
             if self.whole:
-                self._grads = running.weight_grads(range(len(self.groups)), keep_graph=False) if self.groups else []
+                self._grads = self._run(running, range(len(self.groups)), keep_graph=False)
             else:
                 self._ran = running
         return found
@@ -70,9 +75,12 @@ class BlockCall:
 
     def weight_grads(self, pieces: Sequence[int], keep_graph: bool) -> Grads:
         """Run dw of some pieces; nothing if no gradient reached the block."""
-        if self._ran is None or not pieces:
+        return [] if self._ran is None else self._run(self._ran, pieces, keep_graph)
+
+    def _run(self, running: GraphRecording, pieces: Sequence[int], keep_graph: bool) -> Grads:
+        if not pieces:
             return []
-        return self._ran.weight_grads(pieces, keep_graph)
+        return [(self._positions[place], grad) for place, grad in running.weight_grads(pieces, keep_graph)]
 
     def take_grads(self) -> Grads:
         """The gradients of the weights that a whole backward computed."""

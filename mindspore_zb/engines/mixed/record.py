@@ -4,11 +4,11 @@ from typing import Any, Callable, List, Optional, Sequence
 
 from mindspore_zb.engines.base import Recording
 from mindspore_zb.engines.graph.partition import CutSettings
-from mindspore_zb.engines.graph.record import Recorded, record_compiled
+from mindspore_zb.engines.graph.record import Recorded, record_part
 from mindspore_zb.engines.mixed.block import BlockCall, join_graph
 from mindspore_zb.engines.mixed.recording import MixedRecording
 from mindspore_zb.engines.pynative.native import grad_edge, is_recording_plainly, under_amp, without_recording
-from mindspore_zb.engines.pynative.observe import behind_view, unobserved
+from mindspore_zb.engines.pynative.observe import unobserved
 from mindspore_zb.engines.pynative.recording import record
 from mindspore_zb.structure import flatten
 from mindspore_zb.tensors import detached, is_differentiable, is_tensor
@@ -45,7 +45,8 @@ class _Blocks:
     def __init__(self, fn: Callable[..., Any], weights: Sequence[Any], settings: CutSettings,
                  tell: Callable[[Any, str], None]):
         self._net = getattr(fn, "__wrapped__", fn)
-        self._weights = weights
+        self._places = [place for place, weight in enumerate(weights) if weight.requires_grad]
+        self._live = tuple(weights[place] for place in self._places)
         self._settings = settings
         self._tell = tell
         self.calls: List[BlockCall] = []
@@ -61,8 +62,8 @@ class _Blocks:
                  if is_differentiable(leaf) and grad_edge(leaf) is not None]
         own_args, own_kwargs = structure.unflatten(own)
         with unobserved(), without_recording():
-            recorded = record_compiled(block, own_args, own_kwargs, [own[place] for place in asked], self._weights,
-                                       False, self._settings, is_part=True)
+            recorded = record_part(block, own_args, own_kwargs, [own[place] for place in asked], self._live,
+                                   self._settings)
         if isinstance(recorded, str):
             self._tell(block, recorded)
             return proceed()
@@ -76,10 +77,11 @@ class _Blocks:
         recording = recorded.recording
         if places and (inputs or recording.groups()):
             outputs = [leaves[place] for place in places]
-            call = BlockCall(_name_of(block), recording, [(tuple(out.shape), out.dtype) for out in outputs])
+            call = BlockCall(_name_of(block), recording, [self._places[place] for place in recorded.weights],
+                             [(tuple(out.shape), out.dtype) for out in outputs])
             anchor, outputs = join_graph(call, inputs, outputs)
             for place, output in zip(places, outputs):
-                leaves[place] = behind_view(output)
+                leaves[place] = output
             self.calls.append(call)
             self.anchors.append(anchor)
         return structure.unflatten(leaves)

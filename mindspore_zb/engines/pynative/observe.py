@@ -205,14 +205,19 @@ def _watched_apply(original: Any) -> Any:
     @functools.wraps(original.__func__)
     def apply(cls, *args, **kwargs):
         result = original.__func__(cls, *args, **kwargs)
-        if getattr(_ACTIVE, "observation", None) is None or cls.__module__.startswith("mindspore."):
-            return result  # MindSpore's own, such as those of recompute, know their nodes
+        if getattr(_ACTIVE, "observation", None) is None or cls.__module__.startswith(_KNOWING_THEIR_NODES):
+            return result
         given = [*args, *kwargs.values()]
         if isinstance(result, (tuple, list)):
             return type(result)(_unless_given(output, given) for output in result)
         return _unless_given(result, given)
 
     return classmethod(apply)
+
+
+_KNOWING_THEIR_NODES = ("mindspore.", "mindspore_zb.")
+"""Whose operations get no view: MindSpore's own, such as those of recompute, and blocks, where a view would cost a wait
+for MindSpore's threads in each."""
 
 
 def _unless_given(output: Any, given: Sequence[Any]) -> Any:
