@@ -49,7 +49,8 @@ def record_compiled(fn: Callable[..., Any], args: tuple, kwargs: dict, inputs: S
         return recorded
     program, values, has_grads, known = recorded
     place_of: Dict[int, int] = {places[place]: number for number, place in enumerate(known)}
-    recording = GraphRecording(program, values, _wanted(inputs, has_grads), list(map(place_of.get, range(len(weights)))))
+    recording = GraphRecording(program, values, _wanted(inputs, has_grads),
+                               [place_of.get(place) for place in range(len(weights))])
     return Recorded(_result(program, values), recording, tuple(range(len(weights))))
 
 
