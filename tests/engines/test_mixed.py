@@ -14,6 +14,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from mindspore_zb import explain, forward_and_gradfn, options, zero_bubble
 from mindspore_zb.engines.graph import cache
 from mindspore_zb.engines.graph.recording import GraphRecording
+from mindspore_zb.engines.pynative.native import sync
 from mindspore_zb.fallback import FallbackWarning
 
 from ..helpers import (as_numpy, assert_grads_close, check, dw_by_groups, leaves_of, reference, split, tensor, unsplit,
@@ -256,9 +257,9 @@ class TestSharing:
                 return x * self.w + self.mask * x
 
         net = nn.SequentialCell([Masked(seed) for seed in (1, 2, 3, 4)])
-        expected = reference(net, [tensor(3, 4)], net.trainable_params())
-        assert_grads_close(split(net, [tensor(3, 4)], net.trainable_params()), expected)
+        found = split(net, [tensor(3, 4)], net.trainable_params())
         assert len(compilations) == 2
+        assert_grads_close(found, reference(net, [tensor(3, 4)], net.trainable_params()))
 
     def test_a_changed_global_is_seen(self, compilations, monkeypatch):
         one, two = Scaled(1), Scaled(2)
@@ -277,10 +278,17 @@ class TestSharing:
     def test_weights_are_read_at_each_run(self):
         net, x = net_of(2), tensor(3, 4)
         weights = net.trainable_params()
+
+        def eager(x):  # MindSpore's own gradient of a @jit Cell misses set_data
+            x = net.first(x).sin()
+            for block in net.blocks:
+                x = ops.tanh(block.inner(x)) * block.u + x
+            return net.last(x)
+
         for seed in range(2):
             for place, one in enumerate(weights):
                 one.set_data(tensor(*one.shape, seed=50 * seed + place))
-            assert_grads_close(split(net, [x], weights), reference(net, [x], weights))
+            assert_grads_close(split(net, [x], weights), reference(eager, [x], weights))
 
     def test_replaced_weight(self):
         net, x = net_of(2), tensor(3, 4)
@@ -302,9 +310,11 @@ class TestSharing:
         one, two = weight(4, seed=1, name="one"), weight(4, seed=2, name="two")
         three, four = weight(4, seed=3, name="one"), weight(4, seed=4, name="two")
         net = nn.SequentialCell([Two(one, two), Two(three, four)])
-        for order in ([one, two, three, four], [four, one, three, two]):
-            assert_grads_close(split(net, [tensor(3, 4)], order), reference(net, [tensor(3, 4)], order))
+        orders = [one, two, three, four], [four, one, three, two]
+        found = [split(net, [tensor(3, 4)], order) for order in orders]
         assert len(compilations) == 1
+        for grads, order in zip(found, orders):
+            assert_grads_close(grads, reference(net, [tensor(3, 4)], order))
 
     def test_programs_go_with_the_blocks(self):
         cache.clear_programs()
@@ -444,7 +454,13 @@ class TestInputsAndOutputs:
             result = block([x.sin(), (y, x)], scale=3.0)
             return result["a"] * result["b"][0] + result["b"][1][0] * result["b"][1][1]
 
-        check(fn, [tensor(3, 4), tensor(3, 4, seed=1)], [block.w], grad_position=-1)
+        def eager(x, y):  # MindSpore cannot differentiate the @jit Cell itself
+            return x.sin() * block.w * 3.0 * y + x.sin() * x
+
+        inputs = [tensor(3, 4), tensor(3, 4, seed=1)]
+        expected = reference(eager, inputs, [block.w], grad_position=-1)
+        assert_grads_close(split(fn, inputs, [block.w], grad_position=-1), expected)
+        assert_grads_close(unsplit(fn, inputs, [block.w], grad_position=-1), expected)
 
     def test_integer_input(self):
         class Embeds(nn.Cell):
@@ -551,7 +567,8 @@ class TestWeights:
         net.blocks[0].u.requires_grad = False
         weights = list(net.get_parameters())
         dx, dw = reference(net, [x], weights)
-        assert not as_numpy(dw[weights.index(net.blocks[0].u)]).any()
+        place = next(place for place, one in enumerate(weights) if one is net.blocks[0].u)
+        assert not as_numpy(dw[place]).any()
         assert_grads_close(split(net, [x], weights), (dx, dw))
 
     def test_weight_read_through_a_global(self):
@@ -631,8 +648,9 @@ class TestMemory:
                 assert group.nbytes > 0
                 group.compute()
                 held.append(grad_fn.nbytes)
-            assert held == sorted(held, reverse=True) and held[-1] == 0 and len(set(held)) == len(held)
+            assert held == sorted(held, reverse=True) and held[-1] == 0 < held[0]
             del grad_fn, group
+            sync()
             assert len(recordings) == 2 and not any(one() for one in recordings)
 
     def test_dx_frees_what_only_dx_needs(self, monkeypatch):
@@ -654,7 +672,8 @@ class TestMemory:
             if end == "after dx":
                 grad_fn.compute_input_grad()
             del grad_fn
-            assert not any(one() for one in recordings)
+            sync()
+            assert len(recordings) == 2 and not any(one() for one in recordings)
             del out
 
     def test_unreached_block_is_freed_with_dx(self, monkeypatch):

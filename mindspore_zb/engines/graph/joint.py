@@ -1,5 +1,6 @@
 """The joint graph: forward, dx and dw in one, compiled and exported once per signature."""
 
+import contextlib
 import itertools
 import os
 import tempfile
@@ -95,18 +96,34 @@ def _compile_joint(call: Call, directory: str) -> Joint:
     tensors = call.tensors
     tokens = new_token(), new_token()
     body = _body(call, tokens, directory)
-    forward = JointGraph(export_graph(body, tensors))
-    main, aux = take_result(tokens[0]), take_result(tokens[1]) if call.has_aux else None
-    metas = [forward.meta(value) for value in forward.result()]
-    differentiable = tuple(place for place, (_, dtype) in enumerate(metas[:main.count])
-                           if is_differentiable_dtype(dtype))
-    if not differentiable or not (call.asked or call.weights):
-        return Joint(forward, forward, main, aux, tuple(forward.result()), differentiable, (), ())
-    sens = [ops.zeros(*meta) for meta in metas]
-    graph = JointGraph(export_graph(_JointCell(body, len(tensors), call.asked, call.weights), [*tensors, *sens]))
+    with _emptied(body):
+        forward = JointGraph(export_graph(body, tensors))
+        main, aux = take_result(tokens[0]), take_result(tokens[1]) if call.has_aux else None
+        metas = [forward.meta(value) for value in forward.result()]
+        differentiable = tuple(place for place, (_, dtype) in enumerate(metas[:main.count])
+                               if is_differentiable_dtype(dtype))
+        if not differentiable or not (call.asked or call.weights):
+            return Joint(forward, forward, main, aux, tuple(forward.result()), differentiable, (), ())
+        sens = [ops.zeros(*meta) for meta in metas]
+        joint = _JointCell(body, len(tensors), call.asked, call.weights)
+        with _emptied(joint):
+            graph = JointGraph(export_graph(joint, [*tensors, *sens]))
     outs, dxs, dws = graph.result_entries()
     _check_nothing_runs_twice(forward, graph)
     return Joint(forward, graph, main, aux, tuple(outs), differentiable, tuple(dxs), tuple(dws))
+
+
+@contextlib.contextmanager
+def _emptied(cell: nn.Cell) -> Iterator[None]:
+    """Afterwards a Cell of ours holds nothing of the caller's: MindSpore never lets go of what it compiled."""
+    bookkeeping = frozenset(vars(nn.Cell()))
+    try:
+        yield
+    finally:
+        cell._cells.clear()
+        cell._params.clear()
+        for name in [name for name in vars(cell) if name not in bookkeeping]:
+            del cell.__dict__[name]
 
 
 def _check_nothing_runs_twice(forward: JointGraph, graph: JointGraph) -> None:

@@ -31,6 +31,7 @@ class BlockCall:
     Attributes:
         keep: whether the next backward may come again.
         whole: whether the next backward computes the weights' gradients at once.
+        waits: whether dx is over and left it to dw to run the block.
     """
 
     def __init__(self, name: str, recording: GraphRecording, positions: Sequence[int],
@@ -42,6 +43,7 @@ class BlockCall:
         self._positions = positions
         self.keep = False
         self.whole = False
+        self.waits = False
         self._metas = tuple(metas)
         self._fresh: Optional[GraphRecording] = recording
         self._ran: Optional[GraphRecording] = None
@@ -89,7 +91,7 @@ class BlockCall:
 
     def held(self, pieces: Sequence[int]) -> Dict[int, int]:
         """Bytes that wait for dw of these pieces, by the address of their storage."""
-        waiting = self._ran or self._fresh
+        waiting = self._fresh if self.waits else self._ran
         return {} if waiting is None else waiting.held(pieces)
 
     def forget_forward(self) -> None:

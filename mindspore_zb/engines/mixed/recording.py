@@ -65,7 +65,9 @@ class MixedRecording(Recording):
         grads = self._net.input_grads(sens)
         self._net.drop(arrangement.idle)
         for number, call in enumerate(self._calls):
-            if number not in arrangement.late:
+            if number in arrangement.late:
+                call.waits = True
+            else:
                 call.forget_forward()  # dx has run it, or no gradient came
         if not arrangement.groups:
             self.release()
@@ -88,6 +90,7 @@ class MixedRecording(Recording):
             found.add(self._calls[number].weight_grads(some, keep_graph))
             if not keep_graph:
                 self._calls[number].forget_forward()
+                self._calls[number].waits = False
         return [(weight, found.grads.get(weight)) for group in chosen for weight in group.weights]
 
     def all_grads(self, sens: Sequence[Any],

@@ -273,16 +273,21 @@ def _watched_jit(original: Any) -> Any:
 
 
 def _block_behind(executor: Any) -> Any:
-    """The Cell, bound method or function that ``@jit`` runs; None if it was given settings of its own."""
+    """The Cell, bound method or function that ``@jit`` runs.
+
+    None if it was given settings of its own, or is a method that its own Cell has overridden: MindSpore looks methods
+    up by name.
+    """
     if getattr(executor.fn, "amp_strategy", None) is not None:
         return None
-    owner = executor.obj
+    owner, name = executor.obj, executor.fn.__name__
     if owner is None:
         return executor.fn
-    if not isinstance(owner, nn.Cell):
+    method = getattr(type(owner), name, None)
+    if not isinstance(owner, nn.Cell) or getattr(method, "__wrapped__", method) is not executor.fn or \
+            name in vars(owner):
         return None
-    construct = getattr(type(owner), "construct", None)
-    return owner if getattr(construct, "__wrapped__", construct) is executor.fn else MethodType(executor.fn, owner)
+    return owner if name == "construct" else MethodType(executor.fn, owner)
 
 
 def _watched_cell(original: Any) -> Any:
