@@ -6,10 +6,11 @@ import mindspore as ms
 from mindspore import nn
 
 from mindspore_zb.arguments import InputLayout, OutputLayout, check_grad_position, check_weights
+from mindspore_zb.engines.base import Recording
 from mindspore_zb.engines.pynative.native import leaf_alias
 from mindspore_zb.engines.pynative.recording import record
 from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, UnsupportedVersionError
-from mindspore_zb.fallback import refuse_or_warn
+from mindspore_zb.fallback import refuse_or_warn, warn_of_block
 from mindspore_zb.grad_function import GradFunction, Request
 from mindspore_zb.settings import current_options
 from mindspore_zb.structure import flatten
@@ -78,11 +79,26 @@ def run_forward(fn: Callable[..., Any], inputs: tuple, kwargs: dict, weights: An
             engine, recording = "graph", recorded.recording
             outputs(recorded.result)
     if recording is None:
-        recording = record(fn, args, rebound_kwargs, leaves, checked_weights.parameters, outputs,
-                           free_early=current_options().free_early)
+        recording = _eager(fn, args, rebound_kwargs, leaves, checked_weights.parameters, outputs, mode)
     request = Request(checked_weights, position is not None, layout, outputs.layout,
                       tuple((leaf.shape, leaf.dtype) for leaf in leaves))
     return outputs.detached(), GradFunction(recording, request, engine, reason)
+
+
+def _eager(fn: Callable[..., Any], args: tuple, kwargs: dict, leaves: Sequence[Any], weights: Sequence[Any],
+           outputs: "_Outputs", mode: str) -> Recording:
+    """The forward run by the PyNative engine, compiled blocks in it by the graph engine if that may choose."""
+    chosen = current_options()
+    if mode == "auto" and chosen.split_blocks:
+        try:
+            from mindspore_zb.engines.mixed.record import CutSettings, record_mixed
+        except UnsupportedVersionError:
+            pass
+        else:
+            pieces = None if chosen.graph_pieces is None else 1  # a net of many blocks has many groups anyway
+            return record_mixed(fn, args, kwargs, leaves, weights, outputs, chosen.free_early,
+                                CutSettings(pieces, chosen.graph_recompute), warn_of_block)
+    return record(fn, args, kwargs, leaves, weights, outputs, chosen.free_early)
 
 
 def _compiled(fn: Callable[..., Any], args: tuple, kwargs: dict, leaves: Sequence[Any], weights: Sequence[Any],

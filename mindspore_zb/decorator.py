@@ -9,6 +9,7 @@ from mindspore import nn
 
 from mindspore_zb.api import check_mode, run_forward
 from mindspore_zb.arguments import check_weights
+from mindspore_zb.engines.pynative.observe import watch_graph_cells
 from mindspore_zb.errors import ArgumentTypeError
 from mindspore_zb.grad_function import GradFunction
 
@@ -74,6 +75,8 @@ def zero_bubble(target: Any = None, *, weights: Any = None, grad_position: Any =
         checked = check_weights(weights)  # now, and once: a generator would be empty at the second call
         weights = checked.parameters[0] if checked.single else checked.parameters
     settings = _Settings(weights, grad_position, has_aux, mode)
+    if mode == "graph":
+        watch_graph_cells()
     return _attach(settings) if target is None else _attach(settings)(target)
 
 
@@ -111,4 +114,5 @@ def _method(settings: _Settings) -> Callable[..., Any]:
         """Run it once; see ``mindspore_zb.forward_and_gradfn``."""
         return settings.run(self, inputs, kwargs)
 
+    forward_and_gradfn.zero_bubble_mode = settings.mode
     return forward_and_gradfn

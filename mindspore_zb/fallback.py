@@ -29,6 +29,15 @@ def refuse_or_warn(fn: Callable[..., Any], mode: str, reason: str) -> None:
     warnings.warn(f"{name} is compiled, but is split by the PyNative engine: {reason}", FallbackWarning, stacklevel=4)
 
 
+def warn_of_block(block: Any, reason: str) -> None:
+    """Warn that a compiled Cell or function inside an eager net is not split by pieces of its own; once for each class
+    of Cells and for each function."""
+    function = getattr(block, "__func__", block)
+    if _is_first(function if hasattr(function, "__name__") else type(block), _name(block)):
+        warnings.warn(f"{_name(block)} inside an eager net cannot be split by compiled pieces of its own: {reason}",
+                      FallbackWarning, stacklevel=2)
+
+
 def _is_first(fn: Callable[..., Any], name: str) -> bool:
     target = getattr(fn, "__self__", fn)
     try:

@@ -19,11 +19,15 @@ class Options:
         free_early: run dx in passes, so that everything that only dx needs is freed while dx runs. With False dx is
             one run and what an activation right below a matmul saved may stay until dw; a little faster for nets of
             many tiny operations.
+        split_blocks: split compiled Cells and functions inside an eager net by compiled pieces of their own, one of dw
+            each (with ``graph_pieces=None`` one per group). With False each is one node, which computes all its
+            gradients during dx.
     """
 
     free_early: bool = True
     graph_pieces: Union[int, str, None] = "auto"
     graph_recompute: str = "none"
+    split_blocks: bool = True
 
 
 _CURRENT: ContextVar[Options] = ContextVar("mindspore_zb_options", default=Options())

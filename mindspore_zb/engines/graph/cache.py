@@ -1,15 +1,16 @@
 """Which compiled program serves which call, and the calls that are known not to compile."""
 
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MethodType
 from typing import Any, Dict, List, Optional, Tuple
 
 from mindspore_zb.engines.graph.frozen_state import FrozenState, take_frozen_state
 from mindspore_zb.engines.graph.joint import Call, is_argument
+from mindspore_zb.engines.graph.likeness import likeness
 from mindspore_zb.engines.graph.partition import CutSettings
-from mindspore_zb.engines.graph.program import Program, compile_program
 from mindspore_zb.engines.graph.patience import telling_that_it_goes_on
+from mindspore_zb.engines.graph.program import Program, Template, compile_program
 from mindspore_zb.engines.graph.reached import reach, root_name
 from mindspore_zb.engines.graph.reasons import reason_of
 from mindspore_zb.engines.graph.refusals import why_not_compiled
@@ -29,11 +30,23 @@ class Entry:
         state: the Python state it was compiled with; None if it holds for any.
         program: the program, or None.
         reason: why there is none.
+        weights: the places in the call's weights of those that the program knows.
+        shared: what it has in common with equal calls, which lives as long as one of them.
     """
 
     state: Optional[FrozenState]
     program: Optional[Program]
     reason: str = ""
+    weights: Tuple[int, ...] = ()
+    shared: Optional["_Shared"] = None
+
+
+class _Shared:
+    """What came of compiling the first of several equal calls."""
+
+    def __init__(self, template: Optional[Template], reason: str):
+        self.template = template
+        self.reason = reason
 
 
 def find_program(call: Call, settings: CutSettings) -> Entry:
@@ -57,9 +70,11 @@ def clear_programs() -> None:
     """Forget all programs."""
     with _LOCK:
         _PROGRAMS.clear()
+        _SHARED.clear()
 
 
 _PROGRAMS: "weakref.WeakKeyDictionary[Any, Dict[Any, List[Entry]]]" = weakref.WeakKeyDictionary()
+_SHARED: "weakref.WeakValueDictionary[Any, _Shared]" = weakref.WeakValueDictionary()
 _LOCK = SERIAL  # compiling and running exclude each other too
 
 
@@ -73,21 +88,42 @@ def _fits(entry: Entry) -> bool:
 
 
 def _compile(call: Call, settings: CutSettings) -> Entry:
-    state = take_frozen_state(call.fn)
+    found = reach(call.fn)
+    state = FrozenState(found, contents=False)
+    weights = tuple(range(len(call.weights)))
+    if call.is_part:
+        known = {identity: number for number, identity in enumerate(found.parameters)}
+        weights = tuple(sorted((place for place in weights if id(call.weights[place]) in known),
+                               key=lambda place: known[id(call.weights[place])]))
+        call = replace(call, weights=tuple(call.weights[place] for place in weights))
+    parameters = {id(parameter): parameter for parameter in
+                  (*(parameter for _, parameter in found.parameters.values()), *filter(is_parameter, call.leaves),
+                   *call.weights)}
+    alike = likeness(call.fn, found)
+    key = None
+    if alike is not None:
+        places = {identity: place for place, identity in enumerate(parameters)}
+        key = (alike, _signature(call, settings), tuple(places[id(weight)] for weight in call.weights))
+        shared = _SHARED.get(key)
+        if shared is not None:
+            program = shared.template.bound(tuple(parameters.values())) if shared.template else None
+            return Entry(state, program, shared.reason, weights, shared)
+    program = None
     refusal = why_not_compiled(call.fn)
-    if refusal is not None:
-        return Entry(state, None, refusal)
-    parameters = [*(parameter for _, parameter in reach(call.fn).parameters.values()),
-                  *filter(is_parameter, call.leaves)]
     try:
-        with telling_that_it_goes_on(root_name(call.fn)):
-            program = compile_program(call, parameters, settings)
+        if refusal is None:
+            with telling_that_it_goes_on(root_name(call.fn)):
+                program = compile_program(call, list(parameters.values()), settings)
     except Exception as error:  # whatever the compiler raises; the PyNative engine does the work then
-        return Entry(state, None, reason_of(error))
+        program, refusal = None, reason_of(error)
     changed = state.difference()
     if changed is not None:
-        return Entry(take_frozen_state(call.fn), None, f"compiling it changed its {changed}")
-    return Entry(state, program)
+        return Entry(take_frozen_state(call.fn), None, refusal or f"compiling it changed its {changed}")
+    entry = Entry(state, program, refusal or "", weights)
+    if key is not None and (program is None or not program.writes):
+        entry.shared = _Shared(program and Template.of(program, tuple(parameters.values())), entry.reason)
+        _SHARED[key] = entry.shared
+    return entry
 
 
 def _identity(call: Call, settings: CutSettings) -> Tuple[Any, Tuple[Any, ...]]:
@@ -99,10 +135,14 @@ def _identity(call: Call, settings: CutSettings) -> Tuple[Any, Tuple[Any, ...]]:
         hash(owner)
     except TypeError as error:
         raise UnsupportedError(f"a {type(owner).__name__} cannot be remembered") from error
+    return owner, (part, _signature(call, settings), call.is_part, tuple(map(id, call.weights)))
+
+
+def _signature(call: Call, settings: CutSettings) -> Tuple[Any, ...]:
+    """What tells calls of equal callables apart."""
     leaves = tuple(("tensor", tuple(leaf.shape), str(leaf.dtype)) if is_argument(leaf) else _constant_key(leaf)
                    for leaf in call.leaves)
-    return owner, (part, call.structure.describe(), _containers(call.structure), leaves, call.asked,
-                   tuple(id(weight) for weight in call.weights), call.has_aux, settings)
+    return call.structure.describe(), _containers(call.structure), leaves, call.asked, call.has_aux, settings
 
 
 def _containers(structure: Any) -> Tuple[Any, ...]:

@@ -58,15 +58,15 @@ class FrozenState:
         for place, cell in found.cells.values():
             self._parts.append(_CellWatched(cell, place, held))
         for place, function in found.functions.values():
-            self._parts.append(Watched(function, place, _FunctionReader(function), _function_phrase, held))
+            self._parts.append(Watched(function, place, FunctionReader(function), _function_phrase, held))
         for place, value in found.objects.values():
-            read = _read_partial if isinstance(value, partial) else own_attributes
+            read = read_partial if isinstance(value, partial) else own_attributes
             self._parts.append(Watched(value, place, read, _attribute_phrase, held))
         for place, kind in found.classes.values():
             self._parts.append(_ClassWatched(kind, place, held))
         names = tuple(found.names)
         for place, module in found.modules.values():
-            reader = _NamesReader(tuple(name for name in names if name in vars(module)))
+            reader = NamesReader(tuple(name for name in names if name in vars(module)))
             self._parts.append(Watched(module, place, reader, _module_phrase, held))
         self._parameters = _Parameters(found, held)
 
@@ -131,7 +131,8 @@ def take_frozen_state(fn: Callable[..., Any], contents: bool = False) -> FrozenS
 _WATCHED = frozenset((*CELL_STATE, *HOOKS, FLAGS))
 
 
-def _read_cell(cell: nn.Cell) -> Dict[str, Any]:
+def read_cell(cell: nn.Cell) -> Dict[str, Any]:
+    """The attributes that matter, and the Cell's own dicts."""
     attributes = vars(cell)
     found = {name: attributes[name] for name in FLAT[:3]}
     found.update((name, value) for name, value in attributes.items()
@@ -145,7 +146,7 @@ class _CellWatched(Watched):
     empty_is_absent = frozenset((*HOOKS, FLAGS))
 
     def __init__(self, cell: nn.Cell, place: str, held: Held):
-        super().__init__(cell, place, _read_cell, _cell_phrase, held)
+        super().__init__(cell, place, read_cell, _cell_phrase, held)
 
     def remember(self, owner: nn.Cell) -> None:
         super().remember(owner)
@@ -210,11 +211,12 @@ def _attribute_phrase(place: str, name: str, changed: str) -> str:
     return f"attribute {name!r} of {place} {changed}"
 
 
-def _read_partial(value: partial) -> Dict[str, Any]:
+def read_partial(value: partial) -> Dict[str, Any]:
+    """What a ``functools.partial`` holds."""
     return {"func": value.func, "args": value.args, "keywords": value.keywords}
 
 
-class _FunctionReader:
+class FunctionReader:
     """The code, defaults, closure variables and globals of one function."""
 
     def __init__(self, function: Any):
@@ -234,13 +236,13 @@ def _function_phrase(place: str, name: str, changed: str) -> str:
     return f"{name} {changed}" if name.startswith("global ") else f"{name} of {place} {changed}"
 
 
-def _read_users_class(kind: type) -> Dict[str, Any]:
+def read_users_class(kind: type) -> Dict[str, Any]:
     """Methods and attributes."""
     return {name: behind(value) for name, value in vars(kind).items()
             if (not name.startswith("__") or name == "__call__") and not isinstance(value, DESCRIPTORS)}
 
 
-def _read_foreign_class(kind: type) -> Dict[str, Any]:
+def read_foreign_class(kind: type) -> Dict[str, Any]:
     """What a Cell runs."""
     return {"construct": getattr(kind, "construct", None)}
 
@@ -250,7 +252,7 @@ class _ClassWatched(Watched):
 
     def __init__(self, kind: type, place: str, held: Held):
         self._users = kind in user_classes(kind)
-        super().__init__(kind, place, _read_users_class if self._users else _read_foreign_class, _class_phrase, held)
+        super().__init__(kind, place, read_users_class if self._users else read_foreign_class, _class_phrase, held)
 
     def remember(self, owner: type) -> None:
         super().remember(owner)
@@ -274,7 +276,7 @@ def _class_phrase(place: str, name: str, changed: str) -> str:
     return f"{name!r} of class {place} {changed}"
 
 
-class _NamesReader:
+class NamesReader:
     """These names of a module, as far as it has them."""
 
     def __init__(self, names: Tuple[str, ...]):

@@ -132,7 +132,7 @@ class FrozenTensor(FrozenObject):
     def __init__(self, value: Tensor, place: str, held: Held):
         super().__init__(value, place, held)
         self.mutable = held.contents
-        self._bytes = _bytes_of(value) if held.contents else b""
+        self._bytes = bytes_of(value) if held.contents else b""
 
     def same(self, value: Any) -> bool:
         return self.difference(value) is None
@@ -140,10 +140,11 @@ class FrozenTensor(FrozenObject):
     def difference(self, value: Any) -> Optional[str]:
         if value is not self._reference():
             return "was replaced"
-        return "was changed in place" if self.mutable and _bytes_of(value) != self._bytes else None
+        return "was changed in place" if self.mutable and bytes_of(value) != self._bytes else None
 
 
-def _bytes_of(tensor: Tensor) -> bytes:
+def bytes_of(tensor: Tensor) -> bytes:
+    """The contents of a tensor."""
     return (tensor.astype(ms.float32) if tensor.dtype == ms.bfloat16 else tensor).asnumpy().tobytes()
 
 

@@ -1,5 +1,6 @@
 """The joint graph: forward, dx and dw in one, compiled and exported once per signature."""
 
+import contextlib
 import itertools
 import os
 import re
@@ -38,6 +39,7 @@ class Call:
         asked: the places among the tensors whose gradients are asked for.
         weights: the weights whose gradients are asked for.
         has_aux: whether only the first entry of the result is differentiated.
+        is_part: whether it is part of a larger net, and the weights are all of that net.
     """
 
     fn: Callable[..., Any]
@@ -46,6 +48,7 @@ class Call:
     asked: Tuple[int, ...]
     weights: Tuple[Any, ...]
     has_aux: bool
+    is_part: bool = False
 
     @property
     def tensors(self) -> List[Any]:
@@ -94,11 +97,8 @@ def compile_joint(call: Call) -> Joint:
     """
     with tempfile.TemporaryDirectory(prefix="mindspore_zb_") as directory:
         body = _body(call, (new_token(), new_token()), directory)
-        try:
-            with unchanged(cell for _, cell in reach(call.fn).cells.values()):
-                return _compile_joint(call, body)
-        finally:
-            vars(body).clear()  # MindSpore keeps what it compiled, and must not keep the caller's Cells
+        with _emptied(body), unchanged(cell for _, cell in reach(call.fn).cells.values()):
+            return _compile_joint(call, body)
 
 
 def _compile_joint(call: Call, body: nn.Cell) -> Joint:
@@ -112,12 +112,26 @@ def _compile_joint(call: Call, body: nn.Cell) -> Joint:
         return Joint(forward, forward, main, aux, tuple(forward.result()), differentiable, (), ())
     sens = [ops.zeros(*meta) for meta in metas]
     whole = _JointCell(body, len(tensors), call.asked, call.weights)
-    graph = JointGraph(export_graph(whole, [*tensors, *sens]))
+    with _emptied(whole):
+        graph = JointGraph(export_graph(whole, [*tensors, *sens]))
     for token in tokens:
         forget_result(token)
     outs, dxs, dws = graph.result_entries()
     _check_nothing_runs_twice(forward, graph)
     return Joint(forward, graph, main, aux, tuple(outs), differentiable, tuple(dxs), tuple(dws))
+
+
+@contextlib.contextmanager
+def _emptied(cell: nn.Cell) -> Iterator[None]:
+    """Afterwards a Cell of ours holds nothing of the caller's: MindSpore never lets go of what it compiled."""
+    bookkeeping = frozenset(vars(nn.Cell()))
+    try:
+        yield
+    finally:
+        cell._cells.clear()
+        cell._params.clear()
+        for name in [name for name in vars(cell) if name not in bookkeeping]:
+            del cell.__dict__[name]
 
 
 def _check_nothing_runs_twice(forward: JointGraph, graph: JointGraph) -> None:

@@ -1,7 +1,7 @@
 """A compiled call: its pieces, ready to run, and what goes in and out of each."""
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Dict, Optional, Sequence, Tuple
 
 from mindspore_zb.engines.graph.checking import check_model
@@ -34,6 +34,7 @@ class CompiledPiece:
     def __init__(self, graph: JointGraph, piece: Piece, parameters: Dict[str, Any], original: ModelIndex):
         self.reads = plain_reads(graph, piece)
         self.gives = piece.gives
+        self.writes = bool(written_by(graph, piece))
         self._run: Optional[LoadedGraph] = None
         if piece.nodes and (piece.gives or set(graph.effects) & piece.nodes):
             model = emit_piece(graph, piece, f"zero_bubble{next(_NAMES)}_{piece.name}")
@@ -85,6 +86,36 @@ class Program:
         """What each piece of dw holds and gives."""
         return self.partition.dw
 
+    @property
+    def writes(self) -> bool:
+        """Whether a piece writes Parameters: those are bound to it once and for all."""
+        return any(piece.writes for piece in (self.forward, self.dx, *self.dw))
+
+
+@dataclass(frozen=True)
+class Template:
+    """A program without its Parameters, which serves every equal call with other ones.
+
+    Attributes:
+        program: the program.
+        places: for each value that is a Parameter its place among all that the call may read.
+    """
+
+    program: Program
+    places: Tuple[Tuple[str, int], ...]
+
+    @staticmethod
+    def of(program: Program, parameters: Sequence[Any]) -> "Template":
+        """The template of a program that was compiled with these Parameters."""
+        places = {id(parameter): place for place, parameter in enumerate(parameters)}
+        return Template(replace(program, parameters={}, metas=()),
+                        tuple((value, places[id(parameter)]) for value, parameter in program.parameters.items()))
+
+    def bound(self, parameters: Sequence[Any]) -> Program:
+        """The program with other Parameters in the places of the first ones."""
+        found = {value: parameters[place] for value, place in self.places}
+        return replace(self.program, parameters=found, metas=_metas(found))
+
 
 def compile_program(call: Call, parameters: Sequence[Any], settings: CutSettings) -> Program:
     """Compile a call and cut it.
@@ -109,10 +140,14 @@ def compile_program(call: Call, parameters: Sequence[Any], settings: CutSettings
     count = len(call.tensors)
     return Program(
         inputs=graph.inputs[:count], sens=graph.inputs[count:], parameters=found,
-        metas=tuple((parameter, (tuple(parameter.shape), parameter.dtype)) for parameter in found.values()),
+        metas=_metas(found),
         constants=_constants(joint), outs=joint.outs, out_metas=tuple(graph.meta(value) for value in joint.outs),
         dxs=joint.dxs, differentiable=joint.differentiable, main=joint.main, aux=joint.aux,
         forward=forward, dx=dx, dw=tuple(dw), partition=partition)
+
+
+def _metas(parameters: Dict[str, Any]) -> Tuple[Tuple[Any, Meta], ...]:
+    return tuple((parameter, (tuple(parameter.shape), parameter.dtype)) for parameter in parameters.values())
 
 
 def parameter_name(value: str) -> str:

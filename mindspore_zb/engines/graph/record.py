@@ -1,7 +1,7 @@
 """Run a forward through the graph engine, or say why not."""
 
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from mindspore_zb.engines.graph.cache import find_program
 from mindspore_zb.engines.graph.callables import plain_call
@@ -18,10 +18,17 @@ from mindspore_zb.tensors import detached
 
 @dataclass(frozen=True)
 class Recorded:
-    """A forward that ran: the result of ``fn``, ``(out, *aux)`` with has_aux, and its recording."""
+    """A forward that ran.
+
+    Attributes:
+        result: the result of ``fn``, ``(out, *aux)`` with has_aux.
+        recording: its recording, for :attr:`weights`.
+        weights: the places among the weights given of those that it knows.
+    """
 
     result: Any
     recording: GraphRecording
+    weights: Tuple[int, ...]
 
 
 def record_compiled(fn: Callable[..., Any], args: tuple, kwargs: dict, inputs: Sequence[Any], weights: Sequence[Any],
@@ -36,11 +43,39 @@ def record_compiled(fn: Callable[..., Any], args: tuple, kwargs: dict, inputs: S
         has_aux: whether ``fn`` returns ``(out, *aux)``.
         settings: how the graph is cut.
     """
+    places = tuple(place for place, weight in enumerate(weights) if weight.requires_grad)
+    recorded = _record(fn, args, kwargs, inputs, tuple(weights[place] for place in places), has_aux, settings)
+    if isinstance(recorded, str):
+        return recorded
+    program, values, has_grads, known = recorded
+    place_of: Dict[int, int] = {places[place]: number for number, place in enumerate(known)}
+    recording = GraphRecording(program, values, _wanted(inputs, has_grads),
+                               [place_of.get(place) for place in range(len(weights))])
+    return Recorded(_result(program, values), recording, tuple(range(len(weights))))
+
+
+def record_part(fn: Callable[..., Any], args: tuple, kwargs: dict, inputs: Sequence[Any], weights: Tuple[Any, ...],
+                settings: CutSettings) -> Union[Recorded, str]:
+    """The same of a part of a net, which may know only some of the net's ``weights``, that all ask for a gradient."""
+    recorded = _record(fn, args, kwargs, inputs, weights, False, settings, is_part=True)
+    if isinstance(recorded, str):
+        return recorded
+    program, values, has_grads, known = recorded
+    recording = GraphRecording(program, values, _wanted(inputs, has_grads), range(len(known)))
+    return Recorded(_result(program, values), recording, known)
+
+
+def _wanted(inputs: Sequence[Any], has_grads: bool) -> List[Optional[int]]:
+    return [place if has_grads else None for place in range(len(inputs))]
+
+
+def _record(fn: Callable[..., Any], args: tuple, kwargs: dict, inputs: Sequence[Any], weights: Tuple[Any, ...],
+            has_aux: bool, settings: CutSettings, is_part: bool = False) -> Any:
+    """``(program, values, whether it has gradients, places of the weights it knows)``, or why there is none."""
     fn, args, kwargs = plain_call(fn, args, kwargs)
     leaves, structure = flatten((args, kwargs))
     places = {id(leaf): place for place, leaf in enumerate(filter(is_argument, leaves))}
-    live = [weight for weight in weights if weight.requires_grad]
-    call = Call(fn, structure, leaves, tuple(places[id(leaf)] for leaf in inputs), tuple(live), has_aux)
+    call = Call(fn, structure, leaves, tuple(places[id(leaf)] for leaf in inputs), weights, has_aux, is_part)
     try:
         entry = find_program(call, settings)
     except UnsupportedError as error:
@@ -50,11 +85,7 @@ def record_compiled(fn: Callable[..., Any], args: tuple, kwargs: dict, inputs: S
     program = entry.program
     with SERIAL:
         values = _run_forward(program, call)
-    place_of: Dict[int, int] = {id(weight): place for place, weight in enumerate(live)}
-    has_grads = bool(program.dxs) or bool(program.groups)
-    recording = GraphRecording(program, values, [place if has_grads else None for place in range(len(inputs))],
-                               [place_of.get(id(weight)) for weight in weights])
-    return Recorded(_result(program, values), recording)
+    return program, values, bool(program.dxs) or bool(program.groups), entry.weights
 
 
 def _run_forward(program: Program, call: Call) -> Values:

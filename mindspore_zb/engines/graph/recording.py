@@ -1,5 +1,6 @@
 """The graph engine's recording of one forward pass: the values of one micro-batch between its pieces."""
 
+import copy
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 from mindspore_zb.engines.base import BoundaryInfo, Description, GroupInfo, Recording
@@ -35,9 +36,10 @@ class GraphRecording(Recording):
                                tuple(BoundaryInfo(name, ()) for name in group.boundaries))
                      for group in self._program.groups)
 
-    def input_grads(self, sens: Sequence[Any]) -> List[Optional[Any]]:
+    def input_grads(self, sens: Sequence[Any], copies: bool = True) -> List[Optional[Any]]:
+        """See :class:`~mindspore_zb.engines.base.Recording`; with ``copies`` False nobody changes ``sens`` before dw."""
         program, values = self._program, self._values
-        self._start(sens, copy_for=self._needed(range(len(program.groups))))
+        self._start(sens, copy_for=self._needed(range(len(program.groups))) if copies else ())
         with SERIAL:
             program.dx.run(values)
         grads = self._input_results()
@@ -112,13 +114,23 @@ class GraphRecording(Recording):
         needed = self._needed(groups)
         self._values = {name: value for name, value in self._values.items() if name in needed}
 
+    def branch(self) -> "GraphRecording":
+        """The same forward once more: its backward leaves this one as it is."""
+        other = copy.copy(self)
+        other._values, other._remaining = dict(self._values), set(self._remaining)
+        return other
+
     def held_bytes(self, groups: Sequence[int]) -> int:
-        held = {}
+        return sum(self.held(groups).values())
+
+    def held(self, groups: Sequence[int]) -> Dict[int, int]:
+        """Bytes of what waits for these groups, by the address of the storage."""
+        held: Dict[int, int] = {}
         for name in self._needed(number for number in groups if number in self._remaining):
             if name not in self._program.parameters and name in self._values:
                 tensor = self._values[name]
                 held[tensor.data_ptr()] = tensor.nbytes
-        return sum(held.values())
+        return held
 
     def describe(self) -> Description:
         held = [self.held_bytes([number]) for number in range(len(self._program.groups))]

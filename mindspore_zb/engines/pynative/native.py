@@ -12,6 +12,7 @@ from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 import mindspore as ms
 from mindspore import Tensor, ops
+from mindspore._c_expression.amp import get_curr_amp_strategy
 
 from mindspore_zb.engines.lock import SERIAL
 from mindspore_zb.errors import UnsupportedVersionError
@@ -38,7 +39,8 @@ def missing_features() -> List[str]:
     missing += [f"Tensor.{name}" for name in ("_grad_node", "_output_index", "_requires_grad", "data")
                 if not hasattr(tensor, name)]
     missing += [f"_pynative_executor.{name}" for name in ("grad_flag", "set_grad_flag", "enable_grad",
-                                                          "set_enable_grad", "new_graph", "end_graph", "sync")
+                                                          "set_enable_grad", "new_graph", "end_graph", "sync",
+                                                          "is_saved_tensor_hook_active")
                 if not hasattr(_pynative_executor, name)]
     if not missing:
         node = new_leaf(ms.float32)[1]
@@ -154,6 +156,29 @@ def grad_recording() -> Iterator[int]:
         finally:
             _pynative_executor.set_grad_flag(flag)
             _pynative_executor.set_enable_grad(enabled)
+
+
+def is_recording_plainly() -> bool:
+    """Whether operations get a history here and now, and save their tensors as they are: under hooks for saved tensors
+    they may be recomputed, and must then save the same ones again."""
+    return bool(_pynative_executor.grad_flag() and _pynative_executor.enable_grad()
+                and not _pynative_executor.is_saved_tensor_hook_active())
+
+
+def under_amp() -> bool:
+    """Whether automatic mixed precision casts what operations get here and now."""
+    return get_curr_amp_strategy() is not None
+
+
+@contextlib.contextmanager
+def without_recording() -> Iterator[None]:
+    """Operations inside get no history."""
+    flag = _pynative_executor.grad_flag()
+    _pynative_executor.set_grad_flag(False)
+    try:
+        yield
+    finally:
+        _pynative_executor.set_grad_flag(flag)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
-"""Watch the forward for what its grad nodes do not tell: tensor hooks and recompute.
+"""Watch the forward for what its grad nodes do not tell: tensor hooks, recompute, and calls of compiled blocks.
 
-Both are seen by standing in for a name of MindSpore while ``fn`` runs; the name is put back when the last forward in
+All are seen by standing in for a name of MindSpore while ``fn`` runs; the name is put back when the last forward in
 flight has ended.
 """
 
@@ -9,12 +9,18 @@ import copy
 import functools
 import importlib
 import threading
-from typing import Any, Callable, Iterator, List, Sequence
+from types import MethodType
+from typing import Any, Callable, Iterator, List, Optional, Sequence
 
-from mindspore import Tensor
+from mindspore import Tensor, nn
 from mindspore.common._grad_function import _Function
 
 from mindspore_zb.engines.pynative.native import grad_edge, is_python_node
+
+try:
+    from mindspore.graph.api import _JitExecutor
+except ImportError:
+    from mindspore.common.api import _JitExecutor
 
 _recompute = importlib.import_module("mindspore.common.recompute")  # the package exports a function of the same name
 
@@ -22,10 +28,15 @@ HAS_SESSIONS = hasattr(_recompute, "_recompute_session_ctx")
 """MindSpore 2.10 keeps what was recomputed over several backward runs, 2.9 recomputes in each."""
 
 
+Intercept = Callable[[Any, tuple, dict, Callable[[], Any]], Any]
+"""Called with ``(block, args, kwargs, proceed)`` in place of a compiled block; ``proceed()`` is the call as meant."""
+
+
 class Observation:
     """What happened in one forward pass.
 
     Attributes:
+        intercept: what is called in place of compiled blocks; None to leave them alone.
         hooked: nodes of tensors that got a hook (``Tensor.register_hook``); running such a node twice would run the
             hook twice.
         recomputed: whether something is recomputed without reentrance (``recompute(..., use_reentrant=False)``).
@@ -33,9 +44,10 @@ class Observation:
         reentrant_cells: the Cells of these calls while it runs.
     """
 
-    __slots__ = ("hooked", "recomputed", "reentrant", "reentrant_cells")
+    __slots__ = ("intercept", "hooked", "recomputed", "reentrant", "reentrant_cells")
 
-    def __init__(self) -> None:
+    def __init__(self, intercept: Optional[Intercept] = None) -> None:
+        self.intercept = intercept
         self.hooked: List[Any] = []
         self.recomputed = False
         self.reentrant: List["ReentrantCall"] = []
@@ -93,9 +105,9 @@ def reentrant_arguments(calls: Sequence[ReentrantCall]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def observe_forward() -> Iterator[Observation]:
+def observe_forward(intercept: Optional[Intercept] = None) -> Iterator[Observation]:
     """Yields an :class:`Observation` that fills while the block runs, from this thread only."""
-    observation = Observation()
+    observation = Observation(intercept)
     outer = getattr(_ACTIVE, "observation", None)
     _ACTIVE.observation = observation
     _STAND_INS.enter()
@@ -105,6 +117,17 @@ def observe_forward() -> Iterator[Observation]:
         _STAND_INS.leave()
         _ACTIVE.observation = outer
         observation.take_reentrant_calls()
+
+
+@contextlib.contextmanager
+def unobserved() -> Iterator[None]:
+    """What happens inside belongs to no forward."""
+    observation = getattr(_ACTIVE, "observation", None)
+    _ACTIVE.observation = None
+    try:
+        yield
+    finally:
+        _ACTIVE.observation = observation
 
 
 class _StandIns:
@@ -123,6 +146,9 @@ class _StandIns:
                 self._replace(_Function, "apply", _watched_apply)
                 self._replace(_recompute, "_RecomputeHandle" if HAS_SESSIONS else "_RecomputeState", _watched_recompute)
                 self._replace(_recompute._RecomputeCell, "construct", _watched_reentrant)
+                self._replace(_JitExecutor, "__call__", _watched_jit)
+                if _GRAPH_CELLS:  # not always: a method of the base class of all Cells is dear to replace
+                    self._replace(nn.Cell, "__call__", _watched_cell)
 
     def leave(self) -> None:
         with self._lock:
@@ -136,6 +162,21 @@ class _StandIns:
         original = vars(owner).get(name, getattr(owner, name))
         self._replaced.append((owner, name, original))
         setattr(owner, name, stand_in(original))
+
+
+_GRAPH_CELLS: List[bool] = []
+"""Not empty once any Cell was decorated to be split by the graph engine."""
+
+
+def watch_graph_cells() -> None:
+    """From the next forward on, look for Cells that were decorated to be split by the graph engine."""
+    _GRAPH_CELLS[:] = [True]
+
+
+def is_graph_cell(cell: nn.Cell) -> bool:
+    """Whether a Cell was so decorated, or its class."""
+    method = vars(cell).get("forward_and_gradfn") or getattr(type(cell), "forward_and_gradfn", None)
+    return getattr(method, "zero_bubble_mode", None) == "graph"
 
 
 _ACTIVE = threading.local()
@@ -164,14 +205,19 @@ def _watched_apply(original: Any) -> Any:
     @functools.wraps(original.__func__)
     def apply(cls, *args, **kwargs):
         result = original.__func__(cls, *args, **kwargs)
-        if getattr(_ACTIVE, "observation", None) is None or cls.__module__.startswith("mindspore."):
-            return result  # MindSpore's own, such as those of recompute, know their nodes
+        if getattr(_ACTIVE, "observation", None) is None or cls.__module__.startswith(_KNOWING_THEIR_NODES):
+            return result
         given = [*args, *kwargs.values()]
         if isinstance(result, (tuple, list)):
             return type(result)(_unless_given(output, given) for output in result)
         return _unless_given(result, given)
 
     return classmethod(apply)
+
+
+_KNOWING_THEIR_NODES = ("mindspore.", "mindspore_zb.")
+"""Whose operations get no view: MindSpore's own, such as those of recompute, and blocks, where a view would cost a wait
+for MindSpore's threads in each."""
 
 
 def _unless_given(output: Any, given: Sequence[Any]) -> Any:
@@ -207,6 +253,52 @@ def _watched_reentrant(original: Any) -> Any:
         return result
 
     return construct
+
+
+def _interceptor() -> Optional[Intercept]:
+    observation = getattr(_ACTIVE, "observation", None)
+    return None if observation is None else observation.intercept
+
+
+def _watched_jit(original: Any) -> Any:
+    def __call__(self, *args, **kwargs):
+        intercept = _interceptor()
+        block = None if intercept is None else _block_behind(self)
+        if block is None:
+            return original(self, *args, **kwargs)
+        inputs = args if self.obj is None else args[1:]
+        return intercept(block, inputs, kwargs, functools.partial(original, self, *args, **kwargs))
+
+    return __call__
+
+
+def _block_behind(executor: Any) -> Any:
+    """The Cell, bound method or function that ``@jit`` runs.
+
+    None if it was given settings of its own, or is a method that its own Cell has overridden: MindSpore looks methods
+    up by name.
+    """
+    if getattr(executor.fn, "amp_strategy", None) is not None:
+        return None
+    owner, name = executor.obj, executor.fn.__name__
+    if owner is None:
+        return executor.fn
+    method = getattr(type(owner), name, None)
+    if not isinstance(owner, nn.Cell) or getattr(method, "__wrapped__", method) is not executor.fn or \
+            name in vars(owner):
+        return None
+    return owner if name == "construct" else MethodType(executor.fn, owner)
+
+
+def _watched_cell(original: Any) -> Any:
+    @functools.wraps(original)
+    def __call__(self, *args, **kwargs):
+        intercept = _interceptor() if is_graph_cell(self) else None
+        if intercept is None or self._recompute_cell is not None:
+            return original(self, *args, **kwargs)
+        return intercept(self, args, kwargs, functools.partial(original, self, *args, **kwargs))
+
+    return __call__
 
 
 @contextlib.contextmanager

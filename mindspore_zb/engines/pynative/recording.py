@@ -12,8 +12,9 @@ from mindspore_zb.engines.pynative.lost_gradients import refusing_lost_gradients
 from mindspore_zb.engines.pynative.native import (Meta, allowing_grad_inside, eager_mode, grad_edge, grad_recording,
                                                   leaf_id, node_id, output_meta, redirect_edge, run_backward)
 from mindspore_zb.engines.pynative.node_kinds import JIT_GRAPH, runs_users_code
-from mindspore_zb.engines.pynative.observe import (HAS_SESSIONS, Observation, behind_view, end_recompute_session,
-                                                   observe_forward, recompute_session, reentrant_arguments)
+from mindspore_zb.engines.pynative.observe import (HAS_SESSIONS, Intercept, Observation, behind_view,
+                                                   end_recompute_session, observe_forward, recompute_session,
+                                                   reentrant_arguments)
 from mindspore_zb.engines.pynative.planner import Circumstances, Plan, plan_for
 from mindspore_zb.engines.pynative.snapshot import Snapshot, cut_foreign_edges, restore_edges, take_snapshot
 from mindspore_zb.tensors import copied, detached
@@ -161,6 +162,13 @@ class PynativeRecording(Recording):
         return [snapshot.nodes[leaf] for leaf in
                 leaves_beside(snapshot.graph(), snapshot.names, range(len(snapshot.nodes)), wanted)]
 
+    def drop(self, groups: Sequence[int]) -> None:
+        """Forget what waits for these groups: nobody will ask for them."""
+        for number in groups:
+            self._states.pop(number, None)
+        if not self._states:
+            self.release()
+
     def held_bytes(self, groups: Sequence[int]) -> int:
         return held_bytes([self._states[number] for number in groups if number in self._states])
 
@@ -183,7 +191,8 @@ class PynativeRecording(Recording):
 
 
 def record(fn: Callable[..., Any], args: tuple, kwargs: dict, inputs: Sequence[Any], weights: Sequence[Any],
-           differentiable: Callable[[Any], Sequence[Any]], free_early: bool) -> PynativeRecording:
+           differentiable: Callable[[Any], Sequence[Any]], free_early: bool, intercept: Optional[Intercept] = None,
+           anchors: Sequence[Any] = ()) -> PynativeRecording:
     """Run ``fn(*args, **kwargs)`` once, recorded.
 
     Args:
@@ -193,8 +202,10 @@ def record(fn: Callable[..., Any], args: tuple, kwargs: dict, inputs: Sequence[A
         weights: the weights.
         differentiable: takes the result of ``fn`` and returns the tensors that are differentiated, in order.
         free_early: see :class:`~mindspore_zb.engines.pynative.planner.Circumstances`.
+        intercept: what is called in place of compiled blocks.
+        anchors: leaves that it made by the end of the forward; they count as further weights.
     """
-    with eager_mode(), observe_forward() as observation, grad_recording() as since:
+    with eager_mode(), observe_forward(intercept) as observation, grad_recording() as since:
         outputs = [behind_view(tensor) for tensor in differentiable(fn(*args, **kwargs))]
     roots = [grad_edge(tensor) for tensor in outputs]
-    return PynativeRecording(roots, inputs, weights, since, observation, free_early)
+    return PynativeRecording(roots, inputs, (*weights, *anchors), since, observation, free_early)

@@ -1,0 +1,102 @@
+"""An eager net of compiled blocks: how soon it is ready, and its step against the whole net compiled as one.
+
+    python scripts/bench_mixed.py [rounds]
+"""
+
+import subprocess
+import sys
+import time
+from typing import Any, Dict
+
+import bench_nets
+import mindspore as ms
+from bench_graph import split_run
+from interleaved import milliseconds, ratio, times_of
+from mindspore import nn
+
+from mindspore_zb import zero_bubble
+from mindspore_zb.memory import synchronize
+
+READY = "--ready"
+SIZES = ((64, 2, 16), (512, 4, 128))
+"""Width, batch and length of the nets."""
+
+
+class CompiledBlock(bench_nets.Block):
+    """The transformer block, compiled on its own."""
+
+    @ms.jit
+    def construct(self, x):
+        x = x + self.attention(self.norm1(x))
+        return x + self.down(bench_nets.ops.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+
+class Blocks(nn.Cell):
+    """An eager net of equal blocks."""
+
+    def __init__(self, kind: type, count: int, width: int):
+        super().__init__()
+        self.blocks = nn.CellList([kind(width, 4) for _ in range(count)])
+
+    def construct(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def ready_seconds(count: int, width: int, batch: int, length: int) -> float:
+    """Seconds until the first forward, dx and dw of a net are done, in this process."""
+    net, x = zero_bubble(Blocks(CompiledBlock, count, width)), bench_nets.normal(batch, length, width)
+    synchronize()
+    start = time.perf_counter()
+    out, grad_fn = net.forward_and_gradfn(x)
+    grad_fn.compute_input_grad(out)
+    for grad in grad_fn.compute_weight_grad():
+        grad.asnumpy()
+    return time.perf_counter() - start
+
+
+def ready_in_new_process(count: int, size: tuple) -> float:
+    """The same in a process that has compiled nothing yet."""
+    done = subprocess.run([sys.executable, __file__, READY, str(count), *map(str, size)], capture_output=True,
+                          text=True, check=True)
+    return float(done.stdout.split()[-1])
+
+
+def bench_ready(size: tuple, rounds: int) -> None:
+    """Print how much longer twelve blocks take than two."""
+    seconds: Dict[int, list] = {2: [], 12: []}
+    for _ in range(rounds):
+        for count, found in seconds.items():
+            found.append(ready_in_new_process(count, size))
+    print(f"ready, width {size[0]}, batch {size[1]}, length {size[2]}: 2 blocks {milliseconds(seconds[2]) / 1e3:.2f} s, "
+          f"12 blocks {milliseconds(seconds[12]) / 1e3:.2f} s, ratio {ratio(seconds[12], seconds[2]):.2f}", flush=True)
+
+
+def bench_step(size: tuple, rounds: int, count: int = 12) -> None:
+    """Print the times of one micro-batch."""
+    width, batch, length = size
+    x = bench_nets.normal(batch, length, width)
+    mixed = zero_bubble(Blocks(CompiledBlock, count, width))
+    whole: Any = zero_bubble(Blocks(bench_nets.Block, count, width), mode="graph")
+    times = times_of({"mixed": lambda: split_run(mixed, x, x), "whole": lambda: split_run(whole, x, x)}, rounds)
+    print(f"step of {count} blocks, width {width}, batch {batch}, length {length}, ms:")
+    for name in ("mixed", "whole"):
+        print(f"  {name}: " + ", ".join(f"{part} {milliseconds(times[f'{name} {part}']):.2f}"
+                                        for part in ("forward", "dx", "dw", "all")))
+    print(f"  mixed/whole {ratio(times['mixed all'], times['whole all']):.3f}", flush=True)
+
+
+def main() -> None:
+    """Print all tables."""
+    if READY in sys.argv:
+        print(ready_seconds(*map(int, sys.argv[2:])))
+        return
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 15
+    bench_ready(SIZES[0], 3)
+    bench_step(SIZES[0], rounds)
+    bench_step(SIZES[1], max(rounds // 3, 3))
+
+
+if __name__ == "__main__":
+    main()
