@@ -1,6 +1,7 @@
 """The graph engine's recording of one forward pass: the values of one micro-batch between its pieces."""
 
 import copy
+from collections import Counter
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 from mindspore_zb.engines.base import BoundaryInfo, Description, GroupInfo, Recording
@@ -37,7 +38,7 @@ class GraphRecording(Recording):
                      for group in self._program.groups)
 
     def input_grads(self, sens: Sequence[Any], copies: bool = True) -> List[Optional[Any]]:
-        """See :class:`~mindspore_zb.engines.base.Recording`; with ``copies`` False nobody changes ``sens`` before dw."""
+        """See :class:`~mindspore_zb.engines.base.Recording`; without ``copies`` nobody changes ``sens`` before dw."""
         program, values = self._program, self._values
         self._start(sens, copy_for=self._needed(range(len(program.groups))) if copies else ())
         with SERIAL:
@@ -101,8 +102,11 @@ class GraphRecording(Recording):
                 self._values[name] = copied(grad) if name in later else contiguous(detached(grad))
 
     def _input_results(self) -> List[Optional[Any]]:
-        own = frozenset(self._program.dx.gives)
-        values = (self._program.dxs[place] if place is not None else None for place in self._wanted_inputs)
+        program = self._program
+        values = [None if place is None else program.dxs[place] for place in self._wanted_inputs]
+        # What comes from dx and is nowhere else needs no alias; MindSpore adds in place to a tensor that has none.
+        shared = {value for value, count in Counter(values).items() if count > 1} | self._needed(self._remaining)
+        own = frozenset(program.dx.gives) - shared
         return [None if value is None else self._values[value] if value in own else detached(self._values[value])
                 for value in values]
 
