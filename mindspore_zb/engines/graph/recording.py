@@ -38,7 +38,7 @@ class GraphRecording(Recording):
                      for group in self._program.groups)
 
     def input_grads(self, sens: Sequence[Any], copies: bool = True) -> List[Optional[Any]]:
-        """See :class:`~mindspore_zb.engines.base.Recording`; without ``copies`` nobody changes ``sens`` before dw."""
+        """Run dx. ``copies``: take copies of ``sens`` for dw, which the caller may change before it runs."""
         program, values = self._program, self._values
         self._start(sens, copy_for=self._needed(range(len(program.groups))) if copies else ())
         with SERIAL:

@@ -116,6 +116,7 @@ def observe_forward(intercept: Optional[Intercept] = None) -> Iterator[Observati
     finally:
         _STAND_INS.leave()
         _ACTIVE.observation = outer
+        observation.intercept = None  # the observation outlives the forward, and what it calls holds fn
         observation.take_reentrant_calls()
 
 
