@@ -47,7 +47,8 @@ def zero_bubble(target: Any = None, *, weights: Any = None, grad_position: Any =
         weights: the weights of dw. Default: the trainable parameters of the Cell at each call; none for a function.
             A callable is called with the target at each call, so that a class can be decorated.
         grad_position, has_aux: as for :func:`~mindspore_zb.forward_and_gradfn`.
-        mode: ``"auto"``, ``"pynative"`` or ``"graph"``: which engine records the forward.
+        mode: ``"auto"``, ``"pynative"`` or ``"graph"``: which engine records the forward. A Cell with ``"graph"`` is
+            split by compiled pieces of its own also where an eager net calls it.
 
     Raises:
         ArgumentTypeError, ArgumentValueError: ``target`` is neither of the three, or a setting cannot be used.
