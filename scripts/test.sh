@@ -10,9 +10,9 @@
 set -euo pipefail
 
 all_tests="tests st"
-engine_tests="tests/engines tests/memory tests/pipeline tests/test_values*.py tests/test_section7*.py tests/test_grad_function.py tests/test_weight_groups.py tests/test_results.py"
-
-graph_tests="tests/test_section7*.py tests/test_values_networks.py"
+engine_tests="tests/engines/pynative tests/engines/test_mixed.py tests/engines/graph/test_engine.py tests/memory tests/test_values*.py tests/test_section7*.py tests/test_grad_function.py tests/test_weight_groups.py tests/test_results.py"
+# The networks of the zoo go through both engines in st/test_parity.py.
+graph_tests="tests/test_section7*.py"
 
 # shellcheck source=scripts/environment.sh
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
@@ -35,7 +35,6 @@ for argument in "$@"; do
     fi
     if [ "$argument" = --graph ]; then
         paths=$graph_tests
-        pytest_arguments+=(-k "not networks or dx_then_dw")
     fi
     pytest_arguments+=("$argument")
 done

@@ -65,7 +65,8 @@ def test_weights_ready_after_dx():
     def compiled(x):
         return net(x)
 
-    _, grad_fn = forward_and_gradfn(lambda x: compiled(x), normal(2, 4), weights=net.trainable_params())
+    with options(split_blocks=False):
+        _, grad_fn = forward_and_gradfn(lambda x: compiled(x), normal(2, 4), weights=net.trainable_params())
     explanation = explain(grad_fn)
     assert [group.ready for group in explanation.groups] == [True]
     assert sorted(node.role for node in explanation.nodes) == ["eager boundary", "input", "weight", "weight"]
