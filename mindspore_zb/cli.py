@@ -15,6 +15,7 @@ from mindspore_zb import commands
 from mindspore_zb._version import __version__
 from mindspore_zb.errors import ZeroBubbleError
 
+INTERRUPTED = 130
 BAD_INPUT = 2
 
 
@@ -45,6 +46,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         message = " ".join(str(error).split())
         print(f"mindspore_zb {parsed.command}: {message}", file=sys.stderr)
         return BAD_INPUT
+    except KeyboardInterrupt:
+        print(f"mindspore_zb {parsed.command}: interrupted", file=sys.stderr)
+        return INTERRUPTED
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

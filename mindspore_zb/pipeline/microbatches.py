@@ -11,28 +11,34 @@ def split_batch(value: Any, count: int, axis: int = 0, name: str = "inputs") -> 
     """Cut every tensor in ``value`` into ``count`` equal pieces along ``axis``.
 
     Args:
-        value: any nesting of tensors and other values. Other values, and tensors that do not have that axis, go to
-            every micro-batch as they are.
+        value: any nesting of tensors and other values. Other values, and tensors without any axis, go to every
+            micro-batch as they are.
         count: m, the number of micro-batches.
-        axis: of the batch.
+        axis: of the batch, counted from the front.
         name: of the value, for messages.
 
     Returns:
         A value for each micro-batch, nested as ``value`` is.
 
     Raises:
-        ArgumentValueError: a size that cannot be cut into equal pieces, or tensors of different batch sizes: gradients
-            of a mean would not be the mean of gradients. The message names the tensor.
+        ArgumentValueError: ``axis`` is negative or a tensor does not have it, a size cannot be cut into equal pieces,
+            or tensors have different batch sizes: gradients of a mean would not be the mean of gradients. The message
+            names the tensor.
 
     >>> import mindspore as ms
     >>> [piece["x"].shape for piece in split_batch({"x": ms.ops.zeros((6, 2)), "flag": True}, 3)]
     [(2, 2), (2, 2), (2, 2)]
     """
+    if isinstance(axis, bool) or not isinstance(axis, int) or axis < 0:
+        raise ArgumentValueError(f"batch_axis must be 0 or a positive int, not {axis!r}")
     leaves, structure = flatten(value)
     size: Optional[Tuple[int, str]] = None
     pieces: List[List[Any]] = [[] for _ in range(count)]
     for leaf, path in zip(leaves, structure.paths(name)):
-        if not is_tensor(leaf) or leaf.ndim <= axis:
+        if is_tensor(leaf) and 0 < leaf.ndim <= axis:
+            raise ArgumentValueError(f"{path} has shape {tuple(leaf.shape)}, and so no axis {axis} along which the "
+                                     "batch could be cut")
+        if not is_tensor(leaf) or not leaf.ndim:
             for piece in pieces:
                 piece.append(leaf)
             continue

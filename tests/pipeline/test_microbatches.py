@@ -44,3 +44,10 @@ def test_uneven_batches_are_refused(value, message):
 
 def test_nothing_to_cut():
     assert split_batch((), 2) == [(), ()]
+
+
+@pytest.mark.parametrize("axis, message", [(-1, "batch_axis must be"), ("a", "batch_axis must be"),
+                                           (True, "batch_axis must be"), (1, "and so no axis 1")])
+def test_axes_that_cannot_be_cut(axis, message):
+    with pytest.raises(ArgumentValueError, match=message):
+        split_batch((ms.ops.ones((6, 4)), ms.ops.ones((4,))), 2, axis)
