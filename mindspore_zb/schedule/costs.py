@@ -1,6 +1,5 @@
 """The one cost model: what the simulator, the search and the pictures know about time and memory."""
 
-import math
 from dataclasses import dataclass, fields
 from typing import Any, Sequence, Tuple, Union
 
@@ -8,6 +7,9 @@ from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError
 from mindspore_zb.schedule.placement import stages_of_rank
 
 PerRank = Union[float, Sequence[Union[float, Sequence[float]]]]
+
+LARGEST = 1e100
+"""The largest cost: sums of many of them are still numbers."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +93,8 @@ def _frozen(name: str, value: Any, nested: bool = True) -> Any:
         if not nested and not hasattr(value, "__iter__"):
             raise ArgumentTypeError(f"{name} is made of numbers, not of {type(value).__name__}") from None
         return _frozen_sequence(name, value)
-    if not (math.isfinite(number) and number >= 0):
-        raise ArgumentValueError(f"{name} is made of finite numbers that are not negative, and {number} is not one")
+    if not 0 <= number <= LARGEST:  # nan neither
+        raise ArgumentValueError(f"{name} is made of numbers from 0 to {LARGEST:g}, and {number} is not one")
     return number
 
 

@@ -96,7 +96,7 @@ def test_a_saved_schedule_that_cannot_run_is_refused(tmp_path, capsys):
     (["-m", "two"], "argument -m/--microbatches: 'two' is no integer"),
     (["--f", "x"], "argument --f: 'x' is no number, and no numbers with commas between them"),
     (["--f", "1,2"], "f has 2 numbers for 4 ranks: give one number, or one for each rank"),
-    (["--w=-1"], "w is made of finite numbers that are not negative, and -1.0 is not one"),
+    (["--w=-1"], "w is made of numbers from 0 to 1e+100, and -1.0 is not one"),
     (["--memory-limit", "0"], "argument --memory-limit: '0' is no number above 0"),
     (["--memory-limit", "1,2"], "argument --memory-limit: '1,2' is no number above 0"),
     (["--memory-limit", "0.5"], "no schedule fits a memory limit of 0.5"),
