@@ -132,3 +132,21 @@ class TestRecompute:
             del grad_fns[0]
             for grad_fn in grad_fns:
                 assert_grads_close((grad_fn.compute_input_grad(), grad_fn.compute_weight_grad()), expected)
+
+    def test_after_a_callers_own_gradient_that_raised(self, first, plain):
+        def fails(x):
+            raise ValueError("on purpose")
+
+        other = Counting()
+        weights = [*first.trainable_params(), *plain.trainable_params(), *other.trainable_params()]
+        expected = reference(lambda x: plain(other(plain(first(x)))), [tensor(3, 4)], weights)
+        recomputed, others = _reentrant(plain), _reentrant(other)
+
+        def fn(x):
+            return recomputed(others(recomputed(first(x))))
+
+        with pytest.raises(ValueError, match="on purpose"):
+            ms.grad(fails)(tensor(3, 4))
+        with pytest.raises(RuntimeError, match="Can not find top cell"):  # if it works, README has one limit too many
+            split(fn, [tensor(3, 4)], weights)
+        assert_grads_close(split(fn, [tensor(3, 4)], weights), expected)

@@ -26,6 +26,8 @@ except ImportError:
         raise UnsupportedVersionError(
             f"mindspore {ms.__version__} has no gradient edges: install mindspore 2.9 or 2.10") from error
 
+PyNativeExecutor = type(_pynative_executor)
+
 Meta = Tuple[Tuple[int, ...], Any]
 """Shape and dtype of a tensor."""
 
@@ -39,8 +41,9 @@ def missing_features() -> List[str]:
     missing += [f"Tensor.{name}" for name in ("_grad_node", "_output_index", "_requires_grad", "data")
                 if not hasattr(tensor, name)]
     missing += [f"_pynative_executor.{name}" for name in ("grad_flag", "set_grad_flag", "enable_grad",
-                                                          "set_enable_grad", "new_graph", "end_graph", "sync",
-                                                          "is_saved_tensor_hook_active")
+                                                          "set_enable_grad", "new_graph", "end_graph",
+                                                          "new_empty_graph", "end_empty_graph", "call_custom_bprop",
+                                                          "sync", "is_saved_tensor_hook_active")
                 if not hasattr(_pynative_executor, name)]
     if not missing:
         node = new_leaf(ms.float32)[1]
@@ -137,22 +140,18 @@ def sync() -> None:
 
 @contextlib.contextmanager
 def grad_recording() -> Iterator[int]:
-    """Record operations, also under ``no_grad``; yields the sequence number that all recorded nodes exceed.
-
-    Custom ``bprop`` cells and reentrant recompute need what MindSpore calls a top cell. It is opened and closed with
-    a leaf of ours as its only argument and output, so that it keeps nothing of the caller's alive.
-    """
+    """Record operations, also under ``no_grad``; yields the sequence number that all recorded nodes exceed."""
     leaf = _RECORDING_LEAF[0]
     with SERIAL:
         flag, enabled = _pynative_executor.grad_flag(), _pynative_executor.enable_grad()
         try:
             _pynative_executor.set_enable_grad(True)
             _pynative_executor.set_grad_flag(True)
-            _pynative_executor.new_graph(_top, leaf)
+            _pynative_executor.new_empty_graph()
             try:
                 yield (leaf * 1.0)._grad_node._sequence_nr()
             finally:
-                _pynative_executor.end_graph(_top, leaf, leaf)
+                _pynative_executor.end_empty_graph()
         finally:
             _pynative_executor.set_grad_flag(flag)
             _pynative_executor.set_enable_grad(enabled)
@@ -179,6 +178,21 @@ def without_recording() -> Iterator[None]:
         yield
     finally:
         _pynative_executor.set_grad_flag(flag)
+
+
+@contextlib.contextmanager
+def top_cell() -> Iterator[None]:
+    """What custom ``bprop`` cells and reentrant recompute need while they are recorded.
+
+    It is opened and closed with a leaf of ours as its only argument and output, so that it keeps nothing of the caller's
+    alive. Not around a whole forward: MindSpore keeps some kilobytes of each top cell for good.
+    """
+    leaf = _RECORDING_LEAF[0]
+    _pynative_executor.new_graph(_top, leaf)
+    try:
+        yield
+    finally:
+        _pynative_executor.end_graph(_top, leaf, leaf)
 
 
 @contextlib.contextmanager

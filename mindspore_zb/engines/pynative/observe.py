@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterator, List, Optional, Sequence
 from mindspore import Tensor, nn
 from mindspore.common._grad_function import _Function
 
-from mindspore_zb.engines.pynative.native import grad_edge, is_python_node
+from mindspore_zb.engines.pynative.native import PyNativeExecutor, grad_edge, is_python_node, top_cell
 
 try:
     from mindspore.graph.api import _JitExecutor
@@ -147,6 +147,7 @@ class _StandIns:
                 self._replace(_Function, "apply", _watched_apply)
                 self._replace(_recompute, "_RecomputeHandle" if HAS_SESSIONS else "_RecomputeState", _watched_recompute)
                 self._replace(_recompute._RecomputeCell, "construct", _watched_reentrant)
+                self._replace(PyNativeExecutor, "call_custom_bprop", _in_top_cell)
                 self._replace(_JitExecutor, "__call__", _watched_jit)
                 if _GRAPH_CELLS:  # not always: a method of the base class of all Cells is dear to replace
                     self._replace(nn.Cell, "__call__", _watched_cell)
@@ -254,6 +255,16 @@ def _watched_reentrant(original: Any) -> Any:
         return result
 
     return construct
+
+
+def _in_top_cell(original: Any) -> Any:
+    def call_custom_bprop(self, *args, **kwargs):
+        if getattr(_ACTIVE, "observation", None) is None:
+            return original(self, *args, **kwargs)
+        with top_cell():
+            return original(self, *args, **kwargs)
+
+    return call_custom_bprop
 
 
 def _interceptor() -> Optional[Intercept]:
