@@ -4,8 +4,9 @@ The public names are imported when they are first used, so that the pure parts (
 can be imported where there is no MindSpore.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from mindspore_zb.lazy import lazy_names
 
 if TYPE_CHECKING:
     from mindspore_zb.api import forward_and_gradfn
@@ -23,14 +24,4 @@ _MODULES = {"Explanation": "explanation", "GradFunction": "grad_function", "Weig
             "ZeroBubbleError": "errors", "explain": "explanation", "forward_and_gradfn": "api", "options": "settings",
             "zero_bubble": "decorator"}
 
-
-def __getattr__(name: str):
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = value  # found directly from now on
-    return value
-
-
-def __dir__():
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(globals(), _MODULES)

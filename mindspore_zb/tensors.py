@@ -47,6 +47,6 @@ def detached(tensor: Any) -> Any:
 def copied(tensor: Any) -> Any:
     """The same values in a storage of its own, without history.
 
-    Not by ``Tensor.copy``: that divides by one and casts there and back, at four times the cost.
+    Not by ``Tensor.copy``: that divides by one and casts there and back.
     """
     return ops.cat((tensor.data,)) if tensor.ndim else tensor.data.copy()

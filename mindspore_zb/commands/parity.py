@@ -5,6 +5,7 @@ import json
 import math
 from typing import Any, List
 
+from mindspore_zb.commands.schedule import count
 from mindspore_zb.errors import ArgumentValueError, ZeroBubbleError
 
 HELP = "compare out, dx and dw of both engines with MindSpore's own; example: parity package.module:factory"
@@ -19,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "(fn, inputs, weights), or a dict with these and any of kwargs, grad_position, has_aux, sens")
     parser.add_argument("--tolerance", type=tolerance, metavar="X", help="the largest difference of a tensor over its "
                         "largest magnitude (default: by dtype, 1e-5 for float32)")
-    parser.add_argument("--rounds", type=rounds, default=5, metavar="N", help="how often each way runs, and is "
+    parser.add_argument("--rounds", type=count, default=5, metavar="N", help="how often each way runs, and is "
                         "compared (default 5)")
     parser.add_argument("--ones", action="store_true", help="start the backward from ones, not from normal values")
     parser.add_argument("--all", action="store_true", help=f"show all tensors, not the {MOST_ROWS} that differ most")
@@ -115,15 +116,4 @@ def tolerance(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
     if not 0 <= number < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is no finite number from 0")
-    return number
-
-
-def rounds(text: str) -> int:
-    """An integer from 1."""
-    try:
-        number = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no integer") from None
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is below 1")
     return number

@@ -1,13 +1,11 @@
 """``python -m mindspore_zb profile``: measure F, B and W of a stage, for the schedules."""
 
 import argparse
-import importlib
-import os
-import sys
-from typing import Any, Callable, List
+from typing import List
 
 from mindspore_zb.commands import schedule
-from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, ZeroBubbleError
+from mindspore_zb.errors import ArgumentValueError, ZeroBubbleError
+from mindspore_zb.factories import make
 
 HELP = "measure T_F, T_B and T_W of a stage and compare schedules under them"
 
@@ -31,15 +29,17 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure and print."""
     if arguments.stages is None and (arguments.microbatches or arguments.memory_limit):
         raise ArgumentValueError("-m and --memory-limit are for comparing schedules: give the ranks with -p too")
-    factory = find_factory(arguments.factory)
+    made = make(arguments.factory)
+    if made.extras:
+        raise ArgumentValueError(f"profile calls fn(*inputs) and cannot use the {', '.join(made.extras)} that "
+                                 f"{arguments.factory} returned")
 
     from mindspore_zb.pipeline import stage_times
     from mindspore_zb.pipeline.wording import short
     from mindspore_zb.terminal import show_table
 
-    fn, inputs, weights = _call(factory, arguments.factory)
     try:
-        times = stage_times(fn, inputs, weights, mode=arguments.mode, rounds=arguments.rounds)
+        times = stage_times(made.fn, made.inputs, made.weights, mode=arguments.mode, rounds=arguments.rounds)
     except ZeroBubbleError:
         raise
     except Exception as error:  # the stage is not ours: whatever it raises is said in one line
@@ -67,38 +67,3 @@ def schedule_line(arguments: argparse.Namespace, times: List[float]) -> List[str
     if arguments.memory_limit is not None:
         line += ["--memory-limit", f"{arguments.memory_limit:g}"]
     return [*line, "--unit", "ms"]
-
-
-def find_factory(text: str) -> Callable[[], Any]:
-    """The function that ``package.module:name`` names.
-
-    Raises:
-        ArgumentValueError: there is none, or its module cannot be imported.
-
-    >>> find_factory("os:getcwd") is os.getcwd
-    True
-    """
-    module_name, colon, name = text.partition(":")
-    if not (module_name and colon and name):
-        raise ArgumentValueError(f"{text!r} is not of the form package.module:factory")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # of whatever the module does while it is imported
-        raise ArgumentValueError(f"{module_name} cannot be imported: {type(error).__name__}: {error}") from error
-    factory = getattr(module, name, None)
-    if not callable(factory):
-        raise ArgumentValueError(f"{module_name} has no function {name!r}")
-    return factory
-
-
-def _call(factory: Callable[[], Any], text: str) -> Any:
-    try:
-        made = factory()
-    except Exception as error:  # it is not ours
-        raise ArgumentValueError(f"{text} raised {type(error).__name__}: {error}") from error
-    if not isinstance(made, (tuple, list)) or len(made) != 3:
-        raise ArgumentTypeError(f"{text} must return (fn, inputs, weights), but it returned a {type(made).__name__}"
-                                + (f" of {len(made)}" if isinstance(made, (tuple, list)) else ""))
-    return made

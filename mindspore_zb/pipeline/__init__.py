@@ -20,8 +20,9 @@ The words are those of :mod:`mindspore_zb.schedule`. Every rank runs the same pr
 In processes of their own, ``Pipeline(schedule, {rank: stage}, connect())`` and ``pipeline.step(...)`` do the same.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from mindspore_zb.lazy import lazy_names
 
 if TYPE_CHECKING:
     from mindspore_zb.errors import PipelineError
@@ -43,14 +44,4 @@ _MODULES = {"LocalNetwork": "pipeline.in_one_process", "Pipeline": "pipeline.run
             "split_batch": "pipeline.microbatches", "stage_times": "pipeline.measuring",
             "step_together": "pipeline.in_one_process"}
 
-
-def __getattr__(name: str):
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"mindspore_zb.{_MODULES[name]}"), name)
-    globals()[name] = value  # found directly from now on
-    return value
-
-
-def __dir__():
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(globals(), _MODULES)

@@ -72,7 +72,6 @@ class Flight:
 
     def __init__(self, stage: Stage, takes: Optional[MessageMeta]):
         self._stage = stage
-        self._takes = takes
         self._has_dx = takes is not None and bool(takes.gradient_places)
         self._grad_fn: Optional[GradFunction] = None
         self._sens: Any = None

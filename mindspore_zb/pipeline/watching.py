@@ -104,11 +104,6 @@ class Watch:
                 link.say("bye", "")
                 link.finish()
 
-    @property
-    def closed(self) -> bool:
-        """Whether this rank has left or failed."""
-        return self._closed
-
     def heard_failure(self, text: str, source: Any) -> None:
         """A neighbour failed or passes on a failure."""
         with self._lock:

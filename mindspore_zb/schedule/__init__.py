@@ -25,8 +25,9 @@ Sources: Qi et al., "Zero Bubble Pipeline Parallelism", arXiv 2401.10241 (sectio
 27.0
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from mindspore_zb.lazy import lazy_names
 
 if TYPE_CHECKING:
     from mindspore_zb.errors import ScheduleError
@@ -48,14 +49,4 @@ _MODULES = {"Action": "schedule.actions", "Costs": "schedule.costs", "NAMES": "s
             "parse_schedule": "schedule.files", "save_csv": "schedule.files", "search": "schedule.searching",
             "simulate": "schedule.simulation", "validate": "schedule.validation"}
 
-
-def __getattr__(name: str):
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"mindspore_zb.{_MODULES[name]}"), name)
-    globals()[name] = value  # found directly from now on
-    return value
-
-
-def __dir__():
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(globals(), _MODULES)

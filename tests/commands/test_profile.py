@@ -19,6 +19,7 @@ def fixture_module(monkeypatch):
     module.no_inputs = lambda: (nn.Dense(8, 8), (), None)
     module.too_short = lambda: (nn.Dense(8, 8), ())
     module.no_tuple = lambda: 3
+    module.extras = lambda: {"fn": nn.Dense(8, 8), "inputs": (ops.ones((4, 8)),), "weights": None, "grad_position": 0}
     module.raises = lambda: {}["missing"]
     module.no_function = 3
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -41,14 +42,15 @@ def test_schedules_are_compared_at_once(capsys):
 
 
 @pytest.mark.parametrize("arguments, message", [
-    (["module_of_a_test"], "'module_of_a_test' is not of the form package.module:factory"),
-    (["no_such_module:x"], "no_such_module cannot be imported: ModuleNotFoundError: No module named 'no_such_module'"),
-    (["module_of_a_test:nothing"], "module_of_a_test has no function 'nothing'"),
-    (["module_of_a_test:no_function"], "module_of_a_test has no function 'no_function'"),
+    (["module_of_a_test"], "'module_of_a_test' must be package.module:factory"),
+    (["no_such_module:x"], "module no_such_module cannot be imported: ModuleNotFoundError: No module named 'no_such_module'"),
+    (["module_of_a_test:nothing"], "module module_of_a_test has no function nothing"),
+    (["module_of_a_test:no_function"], "module module_of_a_test has no function no_function"),
     (["module_of_a_test:raises"], "module_of_a_test:raises raised KeyError: 'missing'"),
-    (["module_of_a_test:no_tuple"], "module_of_a_test:no_tuple must return (fn, inputs, weights), but it returned a int"),
-    (["module_of_a_test:too_short"], "must return (fn, inputs, weights), but it returned a tuple of 2"),
+    (["module_of_a_test:no_tuple"], "module_of_a_test:no_tuple returned a int: it must return (fn, inputs, weights)"),
+    (["module_of_a_test:too_short"], "module_of_a_test:too_short returned a tuple: it must return (fn, inputs, weights)"),
     (["module_of_a_test:no_inputs"], "inputs must be the arguments of fn in a tuple, at least one"),
+    (["module_of_a_test:extras"], "profile calls fn(*inputs) and cannot use the grad_position that module_of_a_test:extras"),
     (["module_of_a_test:wrong_shape"], "the stage of module_of_a_test:wrong_shape failed: ValueError: "),
     (["module_of_a_test:good", "-m", "3"], "give the ranks with -p too")])
 def test_bad_input_is_one_line(arguments, message, capsys):

@@ -79,12 +79,7 @@ _LOCK = SERIAL  # compiling and running exclude each other too
 
 
 def _fits(entry: Entry) -> bool:
-    if entry.state is None:
-        return True
-    if entry.state.difference() is not None:
-        return False
-    return entry.program is None or all((tuple(parameter.shape), parameter.dtype) == meta
-                                        for parameter, meta in entry.program.metas)
+    return entry.state is None or entry.state.difference() is None
 
 
 def _compile(call: Call, settings: CutSettings) -> Entry:
@@ -152,17 +147,17 @@ def _containers(structure: Any) -> Tuple[Any, ...]:
 def _constant_key(value: Any) -> Tuple[Any, ...]:
     if isinstance(value, float):
         return float, value.hex()  # tells 0.0 from -0.0, and finds nan again
+    if is_parameter(value):
+        return _Identity(value), tuple(value.shape), str(value.dtype)
     try:
-        known_by_value = not is_parameter(value) and hash(value) is not None
+        hash(value)
     except TypeError:
-        known_by_value = False
-    if not known_by_value:
         return type(value), _Identity(value)
     return type(value), value
 
 
 class _Identity:
-    """A key that is equal to itself only, for what cannot be hashed."""
+    """A key that is equal to itself only, for what cannot be hashed or compared."""
 
     def __init__(self, value: Any):
         self._value = value

@@ -73,10 +73,6 @@ class JointGraph:
         """The ``NodeProto`` with this output."""
         return self._protos[name]
 
-    def has_node(self, name: str) -> bool:
-        """Whether a node of the exported graph, computing or not, has this output."""
-        return name in self._protos
-
     def kind(self, name: str) -> str:
         """The operation of a node; "" for what is no node."""
         node = self._protos.get(name)

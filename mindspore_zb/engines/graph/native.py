@@ -1,7 +1,7 @@
 """MindSpore's private compiler names, each behind a function of ours; everything else of this engine builds on it.
 
 The route: the exporter compiles a Cell to MindIR, a protobuf; pieces of it are loaded again, compiled by
-``nn.GraphCell`` at their first run, and from then on run by calling the executor directly, at a fifth of the cost.
+``nn.GraphCell``, and run by calling the executor directly, which costs the host much less than calling the Cell.
 """
 
 import contextlib

@@ -57,7 +57,6 @@ class Program:
         inputs: the values that are the call's tensors.
         sens: the values that are the gradients of the outputs, one for each of ``outs``.
         parameters: the Parameters that the pieces read, by value.
-        metas: shape and dtype of each parameter when it was compiled.
         constants: results that are constants.
         outs, dxs, differentiable, main, aux: see :class:`~mindspore_zb.engines.graph.joint.Joint`.
         out_metas: shape and dtype of each output.
@@ -68,7 +67,6 @@ class Program:
     inputs: Tuple[str, ...]
     sens: Tuple[str, ...]
     parameters: Dict[str, Any]
-    metas: Tuple[Tuple[Any, Meta], ...]
     constants: Dict[str, Any]
     outs: Tuple[str, ...]
     out_metas: Tuple[Meta, ...]
@@ -108,13 +106,12 @@ class Template:
     def of(program: Program, parameters: Sequence[Any]) -> "Template":
         """The template of a program that was compiled with these Parameters."""
         places = {id(parameter): place for place, parameter in enumerate(parameters)}
-        return Template(replace(program, parameters={}, metas=()),
+        return Template(replace(program, parameters={}),
                         tuple((value, places[id(parameter)]) for value, parameter in program.parameters.items()))
 
     def bound(self, parameters: Sequence[Any]) -> Program:
         """The program with other Parameters in the places of the first ones."""
-        found = {value: parameters[place] for value, place in self.places}
-        return replace(self.program, parameters=found, metas=_metas(found))
+        return replace(self.program, parameters={value: parameters[place] for value, place in self.places})
 
 
 def compile_program(call: Call, parameters: Sequence[Any], settings: CutSettings) -> Program:
@@ -122,14 +119,14 @@ def compile_program(call: Call, parameters: Sequence[Any], settings: CutSettings
 
     Args:
         call: the call.
-        parameters: every Parameter that ``fn`` may read.
+        parameters: every Parameter that ``fn`` may read, the weights included.
         settings: how it is cut.
 
     Raises:
         UnsupportedError: the graph cannot be cut.
         Exception: whatever MindSpore raises if it cannot compile ``fn``.
     """
-    with unique_names([*parameters, *call.weights]) as by_name:
+    with unique_names(parameters) as by_name:
         joint = compile_joint(call)
     graph = joint.graph
     found = _find_parameters(graph, by_name)
@@ -140,14 +137,9 @@ def compile_program(call: Call, parameters: Sequence[Any], settings: CutSettings
     count = len(call.tensors)
     return Program(
         inputs=graph.inputs[:count], sens=graph.inputs[count:], parameters=found,
-        metas=_metas(found),
         constants=_constants(joint), outs=joint.outs, out_metas=tuple(graph.meta(value) for value in joint.outs),
         dxs=joint.dxs, differentiable=joint.differentiable, main=joint.main, aux=joint.aux,
         forward=forward, dx=dx, dw=tuple(dw), partition=partition)
-
-
-def _metas(parameters: Dict[str, Any]) -> Tuple[Tuple[Any, Meta], ...]:
-    return tuple((parameter, (tuple(parameter.shape), parameter.dtype)) for parameter in parameters.values())
 
 
 def parameter_name(value: str) -> str:

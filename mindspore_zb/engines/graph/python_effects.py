@@ -99,7 +99,7 @@ class _Visitor(ast.NodeVisitor):
     def __init__(self, function: types.FunctionType, tree: ast.AST, parameters: FrozenSet[str],
                  draws: Callable[[Any], bool]):
         self.effects: List[Effect] = []
-        self._function, self._parameters, self._draws = function, parameters, draws
+        self._parameters, self._draws = parameters, draws
         self._outside = dict(function.__globals__)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
             try:

@@ -19,13 +19,11 @@ class _Arrangement:
         groups: the groups that are offered.
         idle: the net's groups that give no gradient of a weight and make no block run.
         late: the calls that dw runs rather than dx.
-        unreached: the calls on which no output depends.
     """
 
     groups: Tuple[MergedGroup, ...]
     idle: Tuple[int, ...]
     late: Tuple[int, ...]
-    unreached: Tuple[int, ...]
 
 
 class MixedRecording(Recording):
@@ -150,11 +148,9 @@ def _arrange(plan: Plan, pieces: Sequence[Sequence[GroupInfo]], count: int) -> _
     """Offer the net's groups in their order, and in the place of each anchor the pieces of its block."""
     sources: List[Source] = []
     idle, late = [], []
-    reached = set()
     for number, entry in enumerate(plan.groups):
         weights = tuple(weight for weight in entry.group.weights if weight < count)
         calls = [weight - count for weight in entry.group.weights if weight >= count]
-        reached.update(calls)
         in_dw = [call for call in calls if not _is_run_by_dx(plan, number, count + call)]
         late += in_dw
         if weights:
@@ -164,8 +160,7 @@ def _arrange(plan: Plan, pieces: Sequence[Sequence[GroupInfo]], count: int) -> _
         for call in calls:
             sources += [Source(info.weights, group=number if call in in_dw else None, call=call, piece=place)
                         for place, info in enumerate(pieces[call])]
-    return _Arrangement(merge_sources(sources), tuple(idle), tuple(late),
-                        tuple(call for call in range(len(pieces)) if call not in reached))
+    return _Arrangement(merge_sources(sources), tuple(idle), tuple(late))
 
 
 def _is_run_by_dx(plan: Plan, number: int, anchor: int) -> bool:

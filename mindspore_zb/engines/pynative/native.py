@@ -184,7 +184,7 @@ def without_recording() -> Iterator[None]:
 def top_cell() -> Iterator[None]:
     """What custom ``bprop`` cells and reentrant recompute need while they are recorded.
 
-    It is opened and closed with a leaf of ours as its only argument and output, so that it keeps nothing of the caller's
+    It is opened and closed with a leaf of ours as its only argument and output, so it keeps nothing of the caller's
     alive. Not around a whole forward: MindSpore keeps some kilobytes of each top cell for good.
     """
     leaf = _RECORDING_LEAF[0]

@@ -133,6 +133,28 @@ class TestCompiledOnce:
         weight.set_data(normal(8, 3, seed=4), slice_shape=True)
         check(product, normal(4, 8), [weight])
 
+    def test_parameter_as_an_input_reshaped(self):
+        weight = Parameter(normal(8, 5), name="weight")
+        for columns in (5, 3):
+            weight.set_data(normal(8, columns, seed=columns), slice_shape=True)
+            out, grad_fn = graph(lambda x, w: ops.matmul(x, w), normal(4, 8), weight, weights=[weight])
+            assert_same(out, ops.matmul(normal(4, 8), weight), "out")
+            grad_fn.compute_input_grad()
+            assert_same(grad_fn.compute_weight_grad()[0], ops.matmul(normal(4, 8).T, ops.ones((4, columns))), "dw")
+
+    def test_cells_that_differ_in_the_shape_of_a_parameter_only(self):
+        class Scales(nn.Cell):
+            def __init__(self, columns):
+                super().__init__()
+                self.scale = Parameter(normal(1, columns, seed=columns), name="scale")
+
+            def construct(self, x):
+                return x * self.scale
+
+        for columns in (1, 4):
+            net = Scales(columns)
+            check(net, normal(3, 4), net.trainable_params())
+
     def test_state_that_changes_at_every_call_falls_back_in_the_end(self, compiled):
         net = Mlp(layers=1)
         for step in range(cache.PROGRAMS_PER_CALL + 1):
