@@ -159,7 +159,11 @@ class _CellWatched(Watched):
         self._ids = self._ids_in(attributes)
         names = list(self._frozen)
         flat = FLAT[:2] + FLAT[3:] if self._held.contents else FLAT  # buffers have contents
-        self._nested = [(names[index], frozen) for index, frozen in self._nested if names[index] not in flat]
+        nested = [(names[index], frozen) for index, frozen in self._nested if names[index] not in flat]
+        empty = [name for name, frozen in nested if frozen.empty]  # hooks, mostly: four dicts in every Cell
+        self._get_empty = getter(tuple(empty))
+        self._empty_types = tuple(map(type, self._get_empty(attributes)))
+        self._nested = [(name, frozen) for name, frozen in nested if name not in empty]
 
     def _ids_in(self, attributes: Dict[str, Any]) -> Tuple[int, ...]:
         """Identities of what must not be held, the items of the Cell's own dicts included."""
@@ -177,7 +181,10 @@ class _CellWatched(Watched):
         try:
             if not all(map(is_, self._get_plain(attributes), self._plain)) or self._ids_in(attributes) != self._ids:
                 return False
+            empty = self._get_empty(attributes)
         except KeyError:
+            return False
+        if any(empty) or tuple(map(type, empty)) != self._empty_types:
             return False
         for name, frozen in self._nested:
             if not frozen.same(attributes[name]):
