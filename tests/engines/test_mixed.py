@@ -60,13 +60,13 @@ def compilations(monkeypatch):
     """The callables that were compiled."""
     cache.clear_programs()
     found = []
-    compile_program = cache.compile_program
+    compile_blueprint = cache.compile_blueprint
 
     def counting(call, *args):
         found.append(call.fn)
-        return compile_program(call, *args)
+        return compile_blueprint(call, *args)
 
-    monkeypatch.setattr(cache, "compile_program", counting)
+    monkeypatch.setattr(cache, "compile_blueprint", counting)
     return found
 
 

@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 from types import MethodType
 from typing import Any, Dict, List, Optional, Tuple
 
+from mindspore_zb.engines.graph.blueprint import compile_blueprint
 from mindspore_zb.engines.graph.frozen_state import FrozenState, take_frozen_state
 from mindspore_zb.engines.graph.joint import Call, is_argument
 from mindspore_zb.engines.graph.likeness import likeness
 from mindspore_zb.engines.graph.partition import CutSettings
 from mindspore_zb.engines.graph.patience import telling_that_it_goes_on
-from mindspore_zb.engines.graph.program import Program, Template, compile_program
+from mindspore_zb.engines.graph.program import Program, load_program
 from mindspore_zb.engines.graph.reached import reach, root_name
 from mindspore_zb.engines.graph.reasons import reason_of
 from mindspore_zb.engines.graph.refusals import why_not_compiled
@@ -44,8 +45,8 @@ class Entry:
 class _Shared:
     """What came of compiling the first of several equal calls."""
 
-    def __init__(self, template: Optional[Template], reason: str):
-        self.template = template
+    def __init__(self, program: Optional[Program], reason: str):
+        self.program = program
         self.reason = reason
 
 
@@ -94,6 +95,7 @@ def _compile(call: Call, settings: CutSettings) -> Entry:
     parameters = {id(parameter): parameter for parameter in
                   (*(parameter for _, parameter in found.parameters.values()), *filter(is_parameter, call.leaves),
                    *call.weights)}
+    every = tuple(parameters.values())
     alike = likeness(call.fn, found)
     key = None
     if alike is not None:
@@ -101,14 +103,14 @@ def _compile(call: Call, settings: CutSettings) -> Entry:
         key = (alike, _signature(call, settings), tuple(places[id(weight)] for weight in call.weights))
         shared = _SHARED.get(key)
         if shared is not None:
-            program = shared.template.bound(tuple(parameters.values())) if shared.template else None
+            program = shared.program.bound(every) if shared.program else None
             return Entry(state, program, shared.reason, weights, shared)
     program = None
     refusal = why_not_compiled(call.fn)
     try:
         if refusal is None:
             with telling_that_it_goes_on(root_name(call.fn)):
-                program = compile_program(call, list(parameters.values()), settings)
+                program = load_program(compile_blueprint(call, every, settings), every)
     except Exception as error:  # whatever the compiler raises; the PyNative engine does the work then
         program, refusal = None, reason_of(error)
     changed = state.difference()
@@ -116,7 +118,7 @@ def _compile(call: Call, settings: CutSettings) -> Entry:
         return Entry(take_frozen_state(call.fn), None, refusal or f"compiling it changed its {changed}")
     entry = Entry(state, program, refusal or "", weights)
     if key is not None and (program is None or not program.writes):
-        entry.shared = _Shared(program and Template.of(program, tuple(parameters.values())), entry.reason)
+        entry.shared = _Shared(program and program.unbound(), entry.reason)
         _SHARED[key] = entry.shared
     return entry
 

@@ -3,15 +3,15 @@
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from mindspore_zb.engines.base import Description, GroupDescription, NodeDescription
-from mindspore_zb.engines.graph.program import Program
+from mindspore_zb.engines.graph.blueprint import Layout
 
 
-def describe_program(program: Program, wanted_inputs: Sequence[Optional[int]],
-                     wanted_weights: Sequence[Optional[int]], held: Sequence[int], held_together: int) -> Description:
+def describe_layout(layout: Layout, wanted_inputs: Sequence[Optional[int]],
+                    wanted_weights: Sequence[Optional[int]], held: Sequence[int], held_together: int) -> Description:
     """The pieces as nodes, and the leaves whose gradients they compute.
 
     Args:
-        program: the program.
+        layout: what goes in and out of the pieces.
         wanted_inputs, wanted_weights: place of each input and weight of the request in the program, or None.
         held: bytes that each piece of dw holds.
         held_together: bytes that they hold together, each storage once.
@@ -28,7 +28,7 @@ def describe_program(program: Program, wanted_inputs: Sequence[Optional[int]],
     edges.extend((node, 0) for node in inputs if node is not None)
     weights: Dict[int, int] = {}
     groups = []
-    for number, group in enumerate(program.groups):
+    for number, group in enumerate(layout.groups):
         piece = len(nodes)
         nodes.append(NodeDescription(f"dw{number}", ()))
         leaves = {position[place]: leaf() for place in group.weights}

@@ -5,6 +5,7 @@ The route: the exporter compiles a Cell to MindIR, a protobuf; pieces of it are 
 """
 
 import contextlib
+import gc
 import itertools
 import os
 import tempfile
@@ -33,6 +34,8 @@ except (ImportError, AttributeError) as error:
         from error
 
 _PHASES = itertools.count()
+_FROZEN_BY_PYTHON = 1000
+"""Python 3.12 starts with some hundreds of frozen objects; who freezes a program freezes tens of thousands."""
 _LOADED = "graph_load_from_mindir"  # the phase under which GraphCell keeps what it was given
 
 
@@ -53,7 +56,7 @@ def gradient_of(by_position: bool, by_weights: bool) -> Any:
 def export_graph(cell: nn.Cell, arguments: Sequence[Any]) -> Any:
     """Compile ``cell`` for these arguments and return the graph as a ``ModelProto`` without the weights' data."""
     phase = f"export.mindir.zero_bubble.{next(_PHASES)}"
-    with _files_elsewhere():
+    with _compiling():
         graph_id, _ = _EXECUTOR.compile(cell, *arguments, phase=phase, do_convert=False)
         try:
             stream = _EXECUTOR._get_func_graph_proto(cell, graph_id, "mind_ir", incremental=False)
@@ -85,7 +88,7 @@ class LoadedGraph:
         self._cell = cell = nn.GraphCell(graph, params_init=written or None)
         cell.phase = _LOADED
         cell._add_attr(_LOADED, cell.graph)
-        with _files_elsewhere():
+        with _compiling():
             cell.compile(*arguments)
         self._phase = _real_phase(cell.phase, cell)
         if written:  # params_init copied their data; from now on the graph reads and writes themselves
@@ -144,6 +147,26 @@ def _any_file() -> str:
         os.close(handle)
         _FILE[:] = [path]
     return _FILE[0]
+
+
+@contextlib.contextmanager
+def _compiling() -> Iterator[None]:
+    with _files_elsewhere(), _little_to_collect():
+        yield
+
+
+@contextlib.contextmanager
+def _little_to_collect() -> Iterator[None]:
+    """MindSpore collects garbage before each compilation: most of the time that loading a small piece takes, unless
+    what is there already is left out."""
+    if gc.get_freeze_count() > _FROZEN_BY_PYTHON:  # the caller's own, which would thaw too
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @contextlib.contextmanager

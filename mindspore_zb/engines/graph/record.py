@@ -85,21 +85,21 @@ def _record(fn: Callable[..., Any], args: tuple, kwargs: dict, inputs: Sequence[
     program = entry.program
     with SERIAL:
         values = _run_forward(program, call)
-    return program, values, bool(program.dxs) or bool(program.groups), entry.weights
+    return program, values, bool(program.layout.dxs) or bool(program.layout.groups), entry.weights
 
 
 def _run_forward(program: Program, call: Call) -> Values:
     values: Values = dict(program.parameters)
-    values.update(program.constants)
-    values.update(zip(program.inputs, (contiguous(detached(leaf)) for leaf in call.tensors)))
+    values.update(program.layout.constants)
+    values.update(zip(program.layout.inputs, (contiguous(detached(leaf)) for leaf in call.tensors)))
     program.forward.run(values)
     return values
 
 
 def _result(program: Program, values: Values) -> Any:
-    tensors = [values[name] for name in program.outs]
-    main = program.main.nested(tensors[:program.main.count])
-    if program.aux is None:
+    tensors = [values[name] for name in program.layout.outs]
+    main = program.layout.main.nested(tensors[:program.layout.main.count])
+    if program.layout.aux is None:
         return main
-    aux: Tuple[Any, ...] = program.aux.nested(tensors[program.main.count:])
+    aux: Tuple[Any, ...] = program.layout.aux.nested(tensors[program.layout.main.count:])
     return (main, *aux)

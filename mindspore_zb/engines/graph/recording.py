@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 from mindspore_zb.engines.base import BoundaryInfo, Description, GroupInfo, Recording
-from mindspore_zb.engines.graph.description import describe_program
+from mindspore_zb.engines.graph.description import describe_layout
 from mindspore_zb.engines.graph.native import contiguous
 from mindspore_zb.engines.graph.program import Program, Values
 from mindspore_zb.engines.lock import SERIAL
@@ -18,7 +18,7 @@ class GraphRecording(Recording):
     Args:
         program: the compiled call.
         values: what its forward computed, and what it was given.
-        wanted_inputs: for each input that a gradient is asked for its place among ``program.dxs``.
+        wanted_inputs: for each input that a gradient is asked for its place among ``program.layout.dxs``.
         wanted_weights: the same for the weights, None for one that asks for no gradient.
     """
 
@@ -28,24 +28,24 @@ class GraphRecording(Recording):
         self._wanted_inputs = wanted_inputs
         self._positions = {place: position for position, place in enumerate(wanted_weights) if place is not None}
         self._wanted_weights = wanted_weights
-        self._remaining: Set[int] = set(range(len(program.groups)))
-        kept = {*self._needed(self._remaining), *program.dx.reads, *program.dxs}
+        self._remaining: Set[int] = set(range(len(program.layout.groups)))
+        kept = {*self._needed(self._remaining), *program.dx.reads, *program.layout.dxs}
         self._values = {name: value for name, value in values.items() if name in kept}
 
     def groups(self) -> Tuple[GroupInfo, ...]:
         return tuple(GroupInfo(tuple(self._positions[place] for place in group.weights),
                                tuple(BoundaryInfo(name, ()) for name in group.boundaries))
-                     for group in self._program.groups)
+                     for group in self._program.layout.groups)
 
     def input_grads(self, sens: Sequence[Any], copies: bool = True) -> List[Optional[Any]]:
         """Run dx. ``copies``: take copies of ``sens`` for dw, which the caller may change before it runs."""
         program, values = self._program, self._values
-        self._start(sens, copy_for=self._needed(range(len(program.groups))) if copies else ())
+        self._start(sens, copy_for=self._needed(range(len(program.layout.groups))) if copies else ())
         with SERIAL:
             program.dx.run(values)
         grads = self._input_results()
-        if program.groups:
-            self._keep(range(len(program.groups)))
+        if program.layout.groups:
+            self._keep(range(len(program.layout.groups)))
         else:
             self.release()
         return grads
@@ -63,7 +63,7 @@ class GraphRecording(Recording):
 
     def _run_group(self, number: int) -> List[Tuple[int, Optional[Any]]]:
         program = self._program
-        group, values = program.groups[number], dict(self._values)
+        group, values = program.layout.groups[number], dict(self._values)
         with SERIAL:
             program.dw[number].run(values)
         own = frozenset(program.dw[number].gives)  # anything else may be a tensor of the caller's
@@ -78,9 +78,9 @@ class GraphRecording(Recording):
             program.dx.run(self._values)
         input_grads = self._input_results()
         weight_grads: List[Optional[Any]] = [None] * len(self._wanted_weights)
-        for number in range(len(program.groups)):
+        for number in range(len(program.layout.groups)):
             if not keep_graph:
-                self._keep(range(number, len(program.groups)))
+                self._keep(range(number, len(program.layout.groups)))
             for position, grad in self._run_group(number):
                 weight_grads[position] = grad
         if keep_graph:
@@ -93,8 +93,8 @@ class GraphRecording(Recording):
         """Put the gradients of the outputs where the pieces read them; None counts as zeros."""
         program = self._program
         later = set(copy_for)  # dw reads it later, and callers reuse buffers
-        given: Dict[int, Any] = dict(zip(program.differentiable, sens))
-        for place, (name, meta) in enumerate(zip(program.sens, program.out_metas)):
+        given: Dict[int, Any] = dict(zip(program.layout.differentiable, sens))
+        for place, (name, meta) in enumerate(zip(program.layout.sens, program.layout.out_metas)):
             grad = given.get(place)
             if grad is None:
                 self._values[name] = zeros(*meta)
@@ -103,7 +103,7 @@ class GraphRecording(Recording):
 
     def _input_results(self) -> List[Optional[Any]]:
         program = self._program
-        values = [None if place is None else program.dxs[place] for place in self._wanted_inputs]
+        values = [None if place is None else program.layout.dxs[place] for place in self._wanted_inputs]
         # What comes from dx and is nowhere else needs no alias; MindSpore adds in place to a tensor that has none.
         shared = {value for value, count in Counter(values).items() if count > 1} | self._needed(self._remaining)
         own = frozenset(program.dx.gives) - shared
@@ -111,7 +111,7 @@ class GraphRecording(Recording):
                 for value in values]
 
     def _needed(self, groups: Iterable[int]) -> Set[str]:
-        return {value for number in groups for value in self._program.groups[number].needs}
+        return {value for number in groups for value in self._program.layout.groups[number].needs}
 
     def _keep(self, groups: Iterable[int]) -> None:
         """Let go of all values but those that these groups and the unchanging part of the program need."""
@@ -137,9 +137,9 @@ class GraphRecording(Recording):
         return held
 
     def describe(self) -> Description:
-        held = [self.held_bytes([number]) for number in range(len(self._program.groups))]
-        return describe_program(self._program, self._wanted_inputs, self._wanted_weights, held,
-                                self.held_bytes(range(len(held))))
+        held = [self.held_bytes([number]) for number in range(len(self._program.layout.groups))]
+        return describe_layout(self._program.layout, self._wanted_inputs, self._wanted_weights, held,
+                               self.held_bytes(range(len(held))))
 
     def release(self) -> None:
         self._values = {}

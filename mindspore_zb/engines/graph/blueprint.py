@@ -1,0 +1,153 @@
+"""A call compiled to plain data: how its pieces fit together, and each piece as bytes that can be loaded."""
+
+from dataclasses import dataclass
+from typing import Any, Dict, Optional, Sequence, Tuple
+from uuid import uuid4
+
+from mindspore_zb.engines.graph.checking import check_model
+from mindspore_zb.engines.graph.emit import emit_piece, plain_reads, written_by
+from mindspore_zb.engines.graph.joint import Call, Joint, compile_joint
+from mindspore_zb.engines.graph.mindir import JointGraph, Meta
+from mindspore_zb.engines.graph.native import unique_names
+from mindspore_zb.engines.graph.outputs import NestedResult
+from mindspore_zb.engines.graph.partition import CutSettings, Piece, cut_joint
+from mindspore_zb.engines.graph.reading import ModelIndex, index_model
+from mindspore_zb.errors import UnsupportedError
+
+
+@dataclass(frozen=True)
+class PieceCode:
+    """A piece, ready to be loaded.
+
+    Attributes:
+        data: a serialised and checked ``ModelProto``; empty if there is nothing to run.
+        reads, metas: the values that it takes as arguments, and their shapes and dtypes.
+        gives: the values that it returns.
+        writes: the Parameters that it reads and writes itself.
+    """
+
+    data: bytes
+    reads: Tuple[str, ...]
+    metas: Tuple[Meta, ...]
+    gives: Tuple[str, ...]
+    writes: Tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GroupLayout:
+    """What a piece of dw gives and holds; see :class:`~mindspore_zb.engines.graph.partition.WeightPiece`."""
+
+    weights: Tuple[int, ...]
+    values: Tuple[str, ...]
+    needs: Tuple[str, ...]
+    boundaries: Tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What goes in and out of the pieces of a call.
+
+    Attributes:
+        inputs: the values that are the call's tensors.
+        sens: the values that are the gradients of the outputs, one for each of ``outs``.
+        places: for each value that is a Parameter its place among all that the call may read.
+        constants: results that are constants.
+        outs, dxs, differentiable, main, aux: see :class:`~mindspore_zb.engines.graph.joint.Joint`.
+        out_metas: shape and dtype of each output.
+        groups: the pieces of dw.
+        saved_bytes, unsaved_bytes: see :class:`~mindspore_zb.engines.graph.partition.Partition`.
+    """
+
+    inputs: Tuple[str, ...]
+    sens: Tuple[str, ...]
+    places: Dict[str, int]
+    constants: Dict[str, Any]
+    outs: Tuple[str, ...]
+    out_metas: Tuple[Meta, ...]
+    dxs: Tuple[str, ...]
+    differentiable: Tuple[int, ...]
+    main: NestedResult
+    aux: Optional[NestedResult]
+    groups: Tuple[GroupLayout, ...]
+    saved_bytes: int
+    unsaved_bytes: int
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """A compiled call without anything that belongs to this process."""
+
+    layout: Layout
+    forward: PieceCode
+    dx: PieceCode
+    dw: Tuple[PieceCode, ...]
+
+
+def compile_blueprint(call: Call, parameters: Sequence[Any], settings: CutSettings) -> Blueprint:
+    """Compile a call and cut it.
+
+    Args:
+        call: the call.
+        parameters: every Parameter that ``fn`` may read, the weights included.
+        settings: how it is cut.
+
+    Raises:
+        UnsupportedError: the graph cannot be cut.
+        Exception: whatever MindSpore raises if it cannot compile ``fn``.
+    """
+    with unique_names(parameters) as by_name:
+        joint = compile_joint(call)
+        places = _places(joint.graph, list(by_name))
+    graph = joint.graph
+    partition = cut_joint(joint, settings)
+    original = index_model(graph.model)
+    count = len(call.tensors)
+    layout = Layout(
+        inputs=graph.inputs[:count], sens=graph.inputs[count:], places=places, constants=_constants(joint),
+        outs=joint.outs, out_metas=tuple(graph.meta(value) for value in joint.outs), dxs=joint.dxs,
+        differentiable=joint.differentiable, main=joint.main, aux=joint.aux,
+        groups=tuple(GroupLayout(group.weights, group.values, group.needs, group.boundaries)
+                     for group in partition.dw),
+        saved_bytes=partition.saved_bytes, unsaved_bytes=partition.unsaved_bytes)
+    forward, dx, *dw = (_code(graph, piece, original) for piece in
+                        (partition.forward, partition.dx, *(group.piece for group in partition.dw)))
+    return Blueprint(layout, forward, dx, tuple(dw))
+
+
+def parameter_name(value: str) -> str:
+    """The name of the Parameter behind the value of a graph, which has the graph's name before it."""
+    return value.split(":", 1)[1]
+
+
+def _places(graph: JointGraph, names: Sequence[str]) -> Dict[str, int]:
+    """The place of the Parameter behind each value.
+
+    Raises:
+        UnsupportedError: one is not known.
+    """
+    places = {name: place for place, name in enumerate(names)}
+    for value in graph.parameters:
+        if parameter_name(value) not in places:
+            raise UnsupportedError(f"it reads a Parameter {parameter_name(value)!r} that is in none of its Cells")
+    return {value: places[parameter_name(value)] for value in graph.parameters}
+
+
+def _constants(joint: Joint) -> Dict[str, Any]:
+    graph = joint.graph
+    values = (*joint.outs, *joint.dxs)
+    found: Dict[str, Any] = {value: graph.constant(value) for value in values if graph.is_constant(value)}
+    for value in joint.dws:
+        if graph.is_constant(value) and graph.constant(value).asnumpy().any():
+            raise UnsupportedError("a weight has a gradient that does not depend on sens")
+    return found
+
+
+def _code(graph: JointGraph, piece: Piece, original: ModelIndex) -> PieceCode:
+    """Write a piece; ``original`` is the index of the joint graph, against which it is checked."""
+    reads, written = plain_reads(graph, piece), written_by(graph, piece)
+    metas = tuple(graph.meta(value) for value in reads)
+    if not piece.nodes or not (piece.gives or set(graph.effects) & piece.nodes):
+        return PieceCode(b"", reads, metas, piece.gives, written)
+    model = emit_piece(graph, piece, f"zero_bubble_{uuid4().hex}_{piece.name}")
+    check_model(model, original)
+    return PieceCode(model.SerializeToString(), reads, metas, piece.gives, written)
