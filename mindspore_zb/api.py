@@ -97,7 +97,7 @@ def _eager(fn: Callable[..., Any], args: tuple, kwargs: dict, leaves: Sequence[A
         else:
             pieces = None if chosen.graph_pieces is None else 1  # a net of many blocks has many groups anyway
             return record_mixed(fn, args, kwargs, leaves, weights, outputs, chosen.free_early,
-                                CutSettings(pieces, chosen.graph_recompute), warn_of_block)
+                                CutSettings(pieces, chosen.graph_recompute, chosen.graph_cache or ""), warn_of_block)
     return record(fn, args, kwargs, leaves, weights, outputs, chosen.free_early)
 
 
@@ -110,7 +110,7 @@ def _compiled(fn: Callable[..., Any], args: tuple, kwargs: dict, leaves: Sequenc
         return str(error)
     chosen = current_options()
     return record_compiled(fn, args, kwargs, leaves, weights, has_aux,
-                           CutSettings(chosen.graph_pieces, chosen.graph_recompute))
+                           CutSettings(chosen.graph_pieces, chosen.graph_recompute, chosen.graph_cache or ""))
 
 
 def check_mode(mode: Any) -> None:

@@ -1,20 +1,22 @@
-"""An eager net of compiled blocks: how soon it is ready, and its step against the whole net compiled as one.
+"""An eager net of compiled blocks: how soon it is ready, without and with a cache directory, and its step against the
+whole net compiled as one.
 
     python scripts/bench_mixed.py [rounds]
 """
 
 import subprocess
 import sys
+import tempfile
 import time
 from typing import Any, Dict
 
 import bench_nets
 import mindspore as ms
-from bench_graph import split_run
+from bench_graph import split_run, split_whole, whole_run
 from interleaved import milliseconds, ratio, times_of
 from mindspore import nn
 
-from mindspore_zb import zero_bubble
+from mindspore_zb import options, zero_bubble
 from mindspore_zb.memory import synchronize
 
 READY = "--ready"
@@ -44,33 +46,38 @@ class Blocks(nn.Cell):
         return x
 
 
-def ready_seconds(count: int, width: int, batch: int, length: int) -> float:
+def ready_seconds(count: int, width: int, batch: int, length: int, directory: str) -> float:
     """Seconds until the first forward, dx and dw of a net are done, in this process."""
     net, x = zero_bubble(Blocks(CompiledBlock, count, width)), bench_nets.normal(batch, length, width)
     synchronize()
     start = time.perf_counter()
-    out, grad_fn = net.forward_and_gradfn(x)
+    with options(graph_cache=directory or None):
+        out, grad_fn = net.forward_and_gradfn(x)
     grad_fn.compute_input_grad(out)
     for grad in grad_fn.compute_weight_grad():
         grad.asnumpy()
     return time.perf_counter() - start
 
 
-def ready_in_new_process(count: int, size: tuple) -> float:
+def ready_in_new_process(count: int, size: tuple, directory: str = "") -> float:
     """The same in a process that has compiled nothing yet."""
-    done = subprocess.run([sys.executable, __file__, READY, str(count), *map(str, size)], capture_output=True,
-                          text=True, check=True)
+    done = subprocess.run([sys.executable, __file__, READY, str(count), *map(str, size), directory],
+                          capture_output=True, text=True, check=True)
     return float(done.stdout.split()[-1])
 
 
 def bench_ready(size: tuple, rounds: int) -> None:
-    """Print how much longer twelve blocks take than two."""
-    seconds: Dict[int, list] = {2: [], 12: []}
-    for _ in range(rounds):
-        for count, found in seconds.items():
-            found.append(ready_in_new_process(count, size))
-    print(f"ready, width {size[0]}, batch {size[1]}, length {size[2]}: 2 blocks {milliseconds(seconds[2]) / 1e3:.2f} s, "
-          f"12 blocks {milliseconds(seconds[12]) / 1e3:.2f} s, ratio {ratio(seconds[12], seconds[2]):.2f}", flush=True)
+    """Print how much longer twelve blocks take than two, and how much less from a cache directory."""
+    with tempfile.TemporaryDirectory() as directory:
+        ready_in_new_process(12, size, directory)
+        ways = {"2": lambda: ready_in_new_process(2, size), "12": lambda: ready_in_new_process(12, size),
+                "cached": lambda: ready_in_new_process(12, size, directory)}
+        times = times_of({name: lambda way=way: {"ready": way()} for name, way in ways.items()}, rounds, warmup=0)
+    print(f"ready, width {size[0]}, batch {size[1]}, length {size[2]}: "
+          + ", ".join(f"{blocks} blocks {milliseconds(times[f'{name} ready']) / 1e3:.2f} s"
+                      for name, blocks in (("2", "2"), ("12", "12"), ("cached", "from the cache 12"))))
+    print(f"  12/2 {ratio(times['12 ready'], times['2 ready']):.2f}, "
+          f"from the cache/12 {ratio(times['cached ready'], times['12 ready']):.3f}", flush=True)
 
 
 def bench_step(size: tuple, rounds: int, count: int = 12) -> None:
@@ -79,9 +86,11 @@ def bench_step(size: tuple, rounds: int, count: int = 12) -> None:
     x = bench_nets.normal(batch, length, width)
     mixed = zero_bubble(Blocks(CompiledBlock, count, width))
     whole: Any = zero_bubble(Blocks(bench_nets.Block, count, width), mode="graph")
-    times = times_of({"mixed": lambda: split_run(mixed, x, x), "whole": lambda: split_run(whole, x, x)}, rounds)
+    nets = {"mixed": mixed, "whole": whole}
+    times = times_of({name: lambda net=net: {**split_run(net, x, x), **whole_run(lambda: split_whole(net, x, x))}
+                      for name, net in nets.items()}, rounds)
     print(f"step of {count} blocks, width {width}, batch {batch}, length {length}, ms:")
-    for name in ("mixed", "whole"):
+    for name in nets:
         print(f"  {name}: " + ", ".join(f"{part} {milliseconds(times[f'{name} {part}']):.2f}"
                                         for part in ("forward", "dx", "dw", "all")))
     print(f"  mixed/whole {ratio(times['mixed all'], times['whole all']):.3f}", flush=True)
@@ -90,10 +99,10 @@ def bench_step(size: tuple, rounds: int, count: int = 12) -> None:
 def main() -> None:
     """Print all tables."""
     if READY in sys.argv:
-        print(ready_seconds(*map(int, sys.argv[2:])))
+        print(ready_seconds(*map(int, sys.argv[2:6]), sys.argv[6]))
         return
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 15
-    bench_ready(SIZES[0], 3)
+    bench_ready(SIZES[0], 5)
     bench_step(SIZES[0], rounds)
     bench_step(SIZES[1], max(rounds // 3, 3))
 

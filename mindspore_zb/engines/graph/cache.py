@@ -6,6 +6,7 @@ from types import MethodType
 from typing import Any, Dict, List, Optional, Tuple
 
 from mindspore_zb.engines.graph.blueprint import compile_blueprint
+from mindspore_zb.engines.graph.fingerprint import fingerprint
 from mindspore_zb.engines.graph.frozen_state import FrozenState, take_frozen_state
 from mindspore_zb.engines.graph.joint import Call, is_argument
 from mindspore_zb.engines.graph.likeness import likeness
@@ -15,6 +16,7 @@ from mindspore_zb.engines.graph.program import Program, load_program
 from mindspore_zb.engines.graph.reached import reach, root_name
 from mindspore_zb.engines.graph.reasons import reason_of
 from mindspore_zb.engines.graph.refusals import why_not_compiled
+from mindspore_zb.engines.graph.store import keep_blueprint, stored_program
 from mindspore_zb.engines.lock import SERIAL
 from mindspore_zb.errors import UnsupportedError
 from mindspore_zb.tensors import is_parameter
@@ -96,31 +98,43 @@ def _compile(call: Call, settings: CutSettings) -> Entry:
                   (*(parameter for _, parameter in found.parameters.values()), *filter(is_parameter, call.leaves),
                    *call.weights)}
     every = tuple(parameters.values())
+    places = {identity: place for place, identity in enumerate(parameters)}
+    weight_places = tuple(places[id(weight)] for weight in call.weights)
     alike = likeness(call.fn, found)
-    key = None
-    if alike is not None:
-        places = {identity: place for place, identity in enumerate(parameters)}
-        key = (alike, _signature(call, settings), tuple(places[id(weight)] for weight in call.weights))
-        shared = _SHARED.get(key)
-        if shared is not None:
-            program = shared.program.bound(every) if shared.program else None
-            return Entry(state, program, shared.reason, weights, shared)
-    program = None
-    refusal = why_not_compiled(call.fn)
-    try:
-        if refusal is None:
-            with telling_that_it_goes_on(root_name(call.fn)):
-                program = load_program(compile_blueprint(call, every, settings), every)
-    except Exception as error:  # whatever the compiler raises; the PyNative engine does the work then
-        program, refusal = None, reason_of(error)
+    key = None if alike is None else (alike, _signature(call, settings), weight_places)
+    shared = _SHARED.get(key)
+    if shared is not None:
+        return Entry(state, shared.program and shared.program.bound(every), shared.reason, weights, shared)
+    name = fingerprint(call, found, weight_places, settings) if settings.directory else None
+    program, refusal = _make_program(call, every, settings, name)
     changed = state.difference()
     if changed is not None:
         return Entry(take_frozen_state(call.fn), None, refusal or f"compiling it changed its {changed}")
-    entry = Entry(state, program, refusal or "", weights)
+    entry = Entry(state, program, refusal, weights)
     if key is not None and (program is None or not program.writes):
-        entry.shared = _Shared(program and program.unbound(), entry.reason)
-        _SHARED[key] = entry.shared
+        entry.shared = _SHARED[key] = _Shared(program and program.unbound(), refusal)
     return entry
+
+
+def _make_program(call: Call, parameters: Tuple[Any, ...], settings: CutSettings,
+                  name: Optional[str]) -> Tuple[Optional[Program], str]:
+    """``(program, "")``, or ``(None, reason)``; ``name`` is that of the call in the directory of the settings."""
+    if name:
+        program = stored_program(settings.directory, name, parameters)
+        if program is not None:
+            return program, ""
+    refusal = why_not_compiled(call.fn)
+    if refusal is not None:
+        return None, refusal
+    try:
+        with telling_that_it_goes_on(root_name(call.fn)):
+            blueprint = compile_blueprint(call, parameters, settings)
+            program = load_program(blueprint, parameters)
+    except Exception as error:  # whatever the compiler raises; the PyNative engine does the work then
+        return None, reason_of(error)
+    if name:
+        keep_blueprint(settings.directory, name, blueprint)
+    return program, ""
 
 
 def _identity(call: Call, settings: CutSettings) -> Tuple[Any, Tuple[Any, ...]]:

@@ -46,7 +46,7 @@ def likeness(fn: Any, found: Reached) -> Optional[Hashable]:
         False
     """
     try:
-        return _Describer(found).describe(fn)
+        return Describer(found).describe(fn)
     except TypeError:  # something can be neither hashed nor referenced weakly
         return None
 
@@ -70,8 +70,8 @@ class _Same:
         return isinstance(other, _Same) and value is not None and value is other._reference()
 
 
-class _Describer:
-    """Describes what was reached, with numbers for what is its own."""
+class Describer:
+    """Describes what was reached, with numbers for what is its own, and as :meth:`same` says what may be shared."""
 
     def __init__(self, found: Reached):
         self._found = found
@@ -83,51 +83,60 @@ class _Describer:
         """The description of ``fn`` and of all it reaches."""
         found = self._found
         named = not NAME_READERS.isdisjoint(found.names)
-        return (self._value(fn),
-                tuple((_Same(type(cell)), self._items(read_cell(cell))) for _, cell in found.cells.values()),
-                tuple((_Same(one), self._items(FunctionReader(one)(one))) for _, one in found.functions.values()),
-                tuple((_Same(type(one)), self._items(read_partial(one) if isinstance(one, partial)
+        return (self.value(fn),
+                tuple((self.same(type(cell)), self._items(read_cell(cell))) for _, cell in found.cells.values()),
+                tuple((self.same(one), self._items(FunctionReader(one)(one))) for _, one in found.functions.values()),
+                tuple((self.same(type(one)), self._items(read_partial(one) if isinstance(one, partial)
                                                      else own_attributes(one))) for _, one in found.objects.values()),
-                tuple((_Same(one), self._items(read_users_class(one) if one in user_classes(one)
+                tuple((self.same(one), self._items(read_users_class(one) if one in user_classes(one)
                                                else read_foreign_class(one))) for _, one in found.classes.values()),
-                tuple((_Same(one), self._items(NamesReader(tuple(name for name in found.names
+                tuple((self.same(one), self._items(NamesReader(tuple(name for name in found.names
                                                                   if name in vars(one)))(one)))
                       for _, one in found.modules.values()),
                 tuple(self._parameter(one, named) for _, one in found.parameters.values()))
 
+    def same(self, value: Any) -> Hashable:
+        """Equal for the very same function, class, module or other object."""
+        return _Same(value)
+
+    def many(self, items: Iterable[Any]) -> Hashable:
+        """Equal for equal items in any order."""
+        return frozenset(items)
+
     def _parameter(self, parameter: Any, named: bool) -> Hashable:
-        return (_Same(type(parameter)), tuple(parameter.shape), str(parameter.dtype), parameter.requires_grad,
+        return (self.same(type(parameter)), tuple(parameter.shape), str(parameter.dtype), parameter.requires_grad,
                 parameter.name if named else parameter.name.rpartition(".")[2], bool(parameter.hooks()))
 
     def _items(self, items: Dict[str, Any], path: FrozenSet[int] = frozenset()) -> Hashable:
-        return tuple((key, self._value(value, path)) for key, value in items.items())
+        return tuple((key, self.value(value, path)) for key, value in items.items())
 
-    def _value(self, value: Any, path: FrozenSet[int] = frozenset()) -> Hashable:
+    def value(self, value: Any, path: FrozenSet[int] = frozenset()) -> Hashable:
+        """One value; ``path`` are the containers it is in."""
         number = self._numbers.get(id(value))
         if number is not None:
             return number
         if value is ABSENT:
             return "absent"
         if isinstance(value, SIMPLE):
-            return _Same(type(value)), repr(value)
+            return self.same(type(value)), repr(value)
         if isinstance(value, (list, tuple, dict, set, frozenset)):
             return self._container(value, path)
         if isinstance(value, MethodType):
-            return _Same(original(value.__func__)), self._value(value.__self__, path)
+            return self.same(original(value.__func__)), self.value(value.__self__, path)
         if isinstance(value, np.ndarray) and value.nbytes <= LARGEST_ARRAY and not value.dtype.hasobject:
             return "array", value.shape, str(value.dtype), value.tobytes()
         if type(value) is Tensor and value.nbytes <= LARGEST_ARRAY:
             return "tensor", tuple(value.shape), str(value.dtype), hashlib.sha256(bytes_of(value)).digest()
         if isinstance(value, ops.Primitive):
-            return _Same(type(value)), value.name, self._items(vars(value), path)
-        return _Same(value)
+            return self.same(type(value)), value.name, self._items(vars(value), path)
+        return self.same(value)
 
     def _container(self, value: Any, path: FrozenSet[int]) -> Hashable:
         if id(value) in path:
             return "itself"
         path = path | {id(value)}
         if isinstance(value, dict):
-            return _Same(type(value)), tuple((self._value(key, path), self._value(item, path))
+            return self.same(type(value)), tuple((self.value(key, path), self.value(item, path))
                                              for key, item in value.items())
-        items: Iterable[Any] = (self._value(item, path) for item in value)
-        return _Same(type(value)), frozenset(items) if isinstance(value, (set, frozenset)) else tuple(items)
+        items: Iterable[Any] = (self.value(item, path) for item in value)
+        return self.same(type(value)), self.many(items) if isinstance(value, (set, frozenset)) else tuple(items)

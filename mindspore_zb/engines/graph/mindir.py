@@ -249,7 +249,16 @@ def dtype_of(proto: Any) -> Any:
 
 @lru_cache(maxsize=None)
 def _dtype(number: int) -> Any:
-    return getattr(ms, {"bool": "bool_"}.get(_name(number), _name(number)))
+    return _dtype_called(_name(number))
+
+
+def _dtype_called(name: str) -> Any:
+    return getattr(ms, {"bool": "bool_"}.get(name, name))
+
+
+def dtypes_by_text() -> Dict[str, Any]:
+    """The dtypes that this engine knows, by what ``str`` makes of them."""
+    return {str(dtype): dtype for dtype in map(_dtype_called, _DTYPES.values())}
 
 
 def _name(number: int) -> str:

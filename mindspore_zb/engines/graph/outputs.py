@@ -6,7 +6,7 @@ nested is left in :data:`_FOUND`; the graph itself has a flat tuple of tensors.
 
 import ast
 import itertools
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Sequence, Tuple
 
 from mindspore import Tensor, ops
 
@@ -24,18 +24,30 @@ _TOKENS = itertools.count()
 class NestedResult:
     """The nesting of a result: tensors come as they are given, everything else is the constant it was when compiled.
 
+    Args:
+        description: nested tuples, lists and dicts as source text, with :data:`TENSOR` for a tensor and the place of a
+            constant for a constant.
+        constants: the constants.
+
     Attributes:
         count: how many tensors it has.
     """
 
-    def __init__(self, description: str):
+    def __init__(self, description: str, constants: Sequence[Any]):
         try:
             nested = ast.literal_eval(description)
         except (ValueError, SyntaxError) as error:
             raise UnsupportedError("fn returns a dict whose keys are no strings or numbers") from error
         leaves, self._structure = flatten(nested)
-        self._leaves = [leaf if leaf == TENSOR else (_CONSTANTS[leaf],) for leaf in leaves]
+        self._leaves = [leaf if leaf == TENSOR else (constants[leaf],) for leaf in leaves]
         self.count = sum(leaf == TENSOR for leaf in leaves)
+
+    def arguments(self) -> Tuple[str, List[Any]]:
+        """Arguments that make another like this one."""
+        constants = [leaf[0] for leaf in self._leaves if leaf != TENSOR]
+        places = iter(range(len(constants)))
+        leaves = [leaf if leaf == TENSOR else next(places) for leaf in self._leaves]
+        return repr(self._structure.unflatten(leaves)), constants
 
     def nested(self, tensors: List[Any]) -> Any:
         """The result with these :attr:`count` tensors."""
@@ -57,7 +69,7 @@ def take_result(token: int) -> NestedResult:
     description = _FOUND.pop(token, None)
     if description is None:
         raise UnsupportedError("MindSpore compiled fn without telling how its result nests")
-    return NestedResult(description)
+    return NestedResult(description, _CONSTANTS)
 
 
 def forget_result(token: int) -> None:

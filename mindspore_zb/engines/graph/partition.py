@@ -1,6 +1,6 @@
 """Cut a joint graph into the forward, dx and groups of dw, and find what crosses from one piece to another."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import AbstractSet, Dict, FrozenSet, List, Optional, Sequence, Tuple, Union
 
 from mindspore_zb.engines.graph.joint import Joint
@@ -78,10 +78,13 @@ class CutSettings:
             for at most :data:`MOST_PIECES` that are worth a run of their own.
         recompute: what the backward computes again rather than to save it; a key of
             :data:`~mindspore_zb.engines.graph.recompute.RECOMPUTE_LEVELS`.
+        directory: where pieces are kept for other processes, which makes no difference to what they are; "" for
+            nowhere.
     """
 
     pieces: Union[int, str, None] = "auto"
     recompute: str = "none"
+    directory: str = field(default="", compare=False)
 
 
 def cut_joint(joint: Joint, settings: CutSettings) -> Partition:
