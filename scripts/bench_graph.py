@@ -13,7 +13,13 @@ from interleaved import Stopwatch, milliseconds, ratio, times_of
 from mindspore import nn, ops
 
 from mindspore_zb import options, zero_bubble
+from mindspore_zb.api import run_forward
 from mindspore_zb.engines.graph.cache import clear_programs
+from mindspore_zb.engines.graph.emit import emit_piece
+from mindspore_zb.engines.graph.joint import Call, compile_joint
+from mindspore_zb.engines.graph.native import LoadedGraph
+from mindspore_zb.engines.graph.partition import CutSettings, Piece, cut_joint
+from mindspore_zb.structure import flatten
 
 
 class Together(nn.Cell):
@@ -113,9 +119,11 @@ def bench_recompute(rounds: int, width: int = 512) -> None:
 
 
 def bench_host_cost(rounds: int) -> None:
-    """Print the host's cost of one run of a piece with 100 residuals: everything but the kernels."""
-    from mindspore_zb.api import run_forward
-    layers = 50
+    """Print what the calls of a net with some 100 residuals cost beyond the kernels: our Python, and handing residuals over.
+
+    The kernels' time is that of the same nodes run as one piece, which hands nothing over.
+    """
+    layers = 34
 
     def fn(x):
         for _ in range(layers):
@@ -123,17 +131,35 @@ def bench_host_cost(rounds: int) -> None:
         return x
 
     x = bench_nets.normal(2, 2)
-    run_forward(fn, (x,), {}, None, False, 0, "graph")
-    seconds = {"forward": [], "dx": []}
-    for _ in range(rounds):
-        start = time.perf_counter()
+    leaves, structure = flatten(((x,), {}))
+    joint = compile_joint(Call(fn, structure, leaves, (0,), (), False))
+    partition = cut_joint(joint, CutSettings())
+    everything = partition.forward.nodes | partition.dx.nodes
+    outs, sens = joint.outs, joint.graph.inputs[1:]
+    kernels = {"forward": _run_alone(joint, Piece("forward", partition.forward.nodes, joint.graph.inputs[:1], outs), x),
+               "both": _run_alone(joint, Piece("both", everything, (*joint.graph.inputs[:1], *sens),
+                                               (*outs, *joint.dxs)), x)}
+
+    def calls() -> Dict[str, float]:
+        watch = Stopwatch()
         _, grad_fn = run_forward(fn, (x,), {}, None, False, 0, "graph")
-        seconds["forward"].append(time.perf_counter() - start)
-        start = time.perf_counter()
-        grad_fn.compute_input_grad()
-        seconds["dx"].append(time.perf_counter() - start)
-    print(f"\na net of 2x2 tensors with {2 * layers} residuals: forward {milliseconds(seconds['forward']):.2f} ms, dx "
-          f"{milliseconds(seconds['dx']):.2f} ms")
+        seconds = {"forward": watch.read()}
+        grad_fn.compute_input_grad(x)
+        seconds["dx"] = watch.read()
+        return seconds
+
+    times = times_of({"calls": calls, **{name: lambda run=run: whole_run(run) for name, run in kernels.items()}}, rounds)
+    forward, both = milliseconds(times["forward all"]), milliseconds(times["both all"])
+    print(f"\nhost cost with {len(partition.forward.gives) - len(outs)} residuals: forward "
+          f"{milliseconds(times['calls forward']) - forward:.2f} ms besides {forward:.2f} ms of kernels, dx "
+          f"{milliseconds(times['calls dx']) - (both - forward):.2f} ms besides {both - forward:.2f} ms")
+
+
+def _run_alone(joint: Any, piece: Piece, x: Any) -> Any:
+    """A call of the executor that runs a piece on ``x`` for each of its arguments."""
+    model = emit_piece(joint.graph, piece, f"alone_{piece.name}")
+    graph = LoadedGraph(model.SerializeToString(), [x] * len(piece.reads))
+    return lambda: graph((x,) * len(piece.reads))
 
 
 def main() -> None:

@@ -69,6 +69,8 @@ class _Contents(Describer):
         if isinstance(value, (FunctionType, BuiltinFunctionType, np.ufunc)):
             name = _full_name(value)
             return name if is_foreign(getattr(value, "__module__", None)) else (name, _contents_of(value))
+        if hasattr(type(value), "__members__") and is_foreign(type(value).__module__):  # an enum of MindSpore
+            return _full_name(type(value)), str(value)
         raise TypeError(f"the contents of a {type(value).__name__} are not known")
 
     def many(self, items: Iterable[Any]) -> Hashable:

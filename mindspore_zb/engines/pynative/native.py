@@ -8,7 +8,7 @@ Each name is probed at import: a MindSpore without it gives one error that says 
 
 import contextlib
 import math
-from typing import Any, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import mindspore as ms
 from mindspore import Tensor, ops
@@ -74,9 +74,19 @@ def run_backward(edges: Sequence[Tuple[Any, int]], grads: Sequence[Tensor], inpu
 
 def new_leaf(dtype: Any, shape: Tuple[int, ...] = (1,)) -> Tuple[Tensor, Any]:
     """A leaf tensor that asks for a gradient, and its node; a large one takes no more memory than a small one."""
-    tensor = (Tensor([0], dtype) if shape == (1,) else ops.broadcast_to(Tensor(0, dtype), shape)).data
+    tensor = (_one_zero(str(dtype), dtype) if shape == (1,) else ops.broadcast_to(Tensor(0, dtype), shape)).data
     tensor._requires_grad = True
     return tensor, tensor._grad_node
+
+
+_ZEROS: Dict[str, Tensor] = {}
+
+
+def _one_zero(name: str, dtype: Any) -> Tensor:
+    """A tensor that all small leaves share: nobody reads what is in it, and to make one costs more than to alias it."""
+    if name not in _ZEROS:
+        _ZEROS[name] = Tensor([0], dtype)
+    return _ZEROS[name]
 
 
 def leaf_alias(tensor: Tensor) -> Tensor:
