@@ -6,6 +6,7 @@
 import traceback
 from collections import Counter
 
+import mindspore as ms
 import numpy as np
 import pytest
 
@@ -13,6 +14,7 @@ import mindspore_zb
 from mindspore_zb import forward_and_gradfn
 
 from tests.networks.compare import assert_same, unsplit_grads
+from tests.networks.compiled import function_of
 from tests.networks.generator import generate
 from tests.networks.program import features, unused
 from tests.networks.requests import make_request
@@ -21,25 +23,57 @@ SEEDS = 200
 CHUNK = 10
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK), ids=lambda first: f"seeds{first}to{first + CHUNK - 1}")
+CHUNKS = pytest.mark.parametrize("first", range(0, SEEDS, CHUNK),
+                                 ids=lambda first: f"seeds{first}to{first + CHUNK - 1}")
+
+
+@CHUNKS
 def test_random_programs(first):
-    failures = []
+    def interpreted(program, weights):
+        return lambda *values: program.run(weights, values)
+
+    check_all(first, interpreted)
+
+
+@pytest.mark.slow
+@pytest.mark.one_engine  # whichever is asked for: these are compiled anyway
+@pytest.mark.filterwarnings("ignore::mindspore_zb.fallback.FallbackWarning")
+@CHUNKS
+def test_compiled_random_programs(first, tmp_path):
+    def compiled(program, weights):
+        return ms.jit(function_of(program, weights, tmp_path))
+
+    for seed, (engine, reason) in check_all(first, compiled, NOT_COMPILED).items():
+        assert engine == "graph", f"seed {seed}: {reason}"
+
+
+NOT_COMPILED = {"custom_bprop", "custom_function", "hooked"}
+"""Operations that MindSpore cannot compile, at least not with their gradients."""
+
+
+def check_all(first, make_fn, without=frozenset()):
+    """Check a chunk of programs, those ``without`` some operations; returns by seed which engine it was, and why."""
+    failures, engines = [], {}
     for seed in range(first, first + CHUNK):
+        if without & {step.op for step in generate(seed).steps}:
+            continue
         try:
-            check(seed)
+            engines[seed] = check(seed, make_fn)
         except Exception as error:  # all seeds of the chunk are to be named
             place = traceback.extract_tb(error.__traceback__)[-1]
             failures.append(f"seed {seed}: {type(error).__name__} in {place.name}: {error}")
     assert not failures, "\n".join(failures)
+    return engines
 
 
-def check(seed):
+def check(seed, make_fn):
     """Unsplit, split, and another micro-batch in flight, against MindSpore's own backward."""
     program = generate(seed)
     request = make_request(program)
     weights = program.make_weights()
     inputs = request.inputs(program)
     asked = [weights[number] for number in request.weights]
+    split_fn = make_fn(program, weights)
 
     def fn(*values):
         return program.run(weights, values)
@@ -47,15 +81,16 @@ def check(seed):
     def forward(values, order=slice(None)):
         given = asked[0] if request.single else asked[order]
         with mindspore_zb.options(free_early=request.free_early):
-            return forward_and_gradfn(fn, *values, weights=given, grad_position=request.grad_position)
+            return forward_and_gradfn(split_fn, *values, weights=given, grad_position=request.grad_position)
 
     out, grad_fn = forward(inputs)
+    engine = grad_fn.engine, grad_fn.fallback_reason
     sens = request.sens(out)
     expected = unsplit_grads(fn, inputs, asked, sens, grad_position=request.grad_position)
     assert_same(out, expected.out, "out")
     check_unsplit(grad_fn, request, sens, expected)
     if request.grad_position is None:
-        return
+        return engine
     other = None
     if seed % 2:
         other_inputs = program.make_inputs(batch=1)
@@ -73,6 +108,7 @@ def check(seed):
         assert_same(other_dw, right.dw, "dw of the second micro-batch")
     check_zeros(program, request, expected)
     assert all(weight.requires_grad == (number not in program.frozen) for number, weight in weights.items())
+    return engine
 
 
 def check_unsplit(grad_fn, request, sens, expected):

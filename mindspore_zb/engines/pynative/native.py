@@ -160,8 +160,11 @@ def grad_recording() -> Iterator[int]:
             _pynative_executor.new_empty_graph()
             try:
                 yield (leaf * 1.0)._grad_node._sequence_nr()
-            finally:
-                _pynative_executor.end_empty_graph()
+            except BaseException:
+                with contextlib.suppress(RuntimeError):  # a compilation that fails has closed all graphs already
+                    _pynative_executor.end_empty_graph()
+                raise
+            _pynative_executor.end_empty_graph()
         finally:
             _pynative_executor.set_grad_flag(flag)
             _pynative_executor.set_enable_grad(enabled)

@@ -1,8 +1,12 @@
 """A MindSpore that lacks something is refused with one sentence that says what; recording leaves nothing behind."""
 
+import mindspore as ms
+import numpy as np
 import psutil
 import pytest
+from mindspore import Tensor, ops
 
+import mindspore_zb
 from mindspore_zb import ZeroBubbleError
 from mindspore_zb.engines.pynative import native
 
@@ -38,3 +42,22 @@ def test_recording_leaves_nothing_behind():
 
     before = record(500)
     assert record(3000) - before < 4e6  # a top cell for each, which MindSpore keeps, would be 11 MB
+
+
+def test_a_compilation_that_fails_inside_says_so_itself(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # MindSpore writes what it could not compile
+
+    @ms.jit
+    def inner(x):
+        return ops.reshape(x, (7, 11))
+
+    def fn(x):
+        return inner(x * 2.0)
+
+    x = Tensor(np.ones((2, 3), np.float32))
+    with pytest.raises(Exception) as raised:
+        with mindspore_zb.options(split_blocks=False):
+            mindspore_zb.forward_and_gradfn(fn, x)
+    assert "input_args_info_stack_" not in str(raised.value) and "eshape" in str(raised.value)
+    out, grad_fn = mindspore_zb.forward_and_gradfn(lambda a: a * a, x)
+    assert grad_fn.compute_input_grad().asnumpy().tolist() == [[2.0] * 3] * 2
