@@ -8,8 +8,10 @@ MAX_NAMES = 4
 
 def explanation_text(explanation: Any, max_nodes: Optional[int]) -> str:
     """See :meth:`mindspore_zb.explanation.Explanation.text`."""
-    lines = [*_header(explanation), "", *_group_table(explanation, max_nodes), "", *_legend(), "",
-             *graph_lines(explanation.nodes, explanation.roots, max_nodes)]
+    graph = [*_legend(), "", *graph_lines(explanation.nodes, explanation.roots, max_nodes)]
+    if explanation.state == "history":
+        return "\n".join([*_history_header(explanation), "", *graph])
+    lines = [*_header(explanation), "", *_group_table(explanation, max_nodes), "", *graph]
     return "\n".join(lines)
 
 
@@ -23,9 +25,18 @@ def _header(explanation: Any) -> List[str]:
     for leaf in explanation.inputs:
         unused = "" if leaf.node is not None else ", which no output depends on: its gradient is zeros"
         lines.append(f"input {leaf.name} {format_shape(leaf.shape)} {leaf.dtype}{unused}")
+    if explanation.saved_bytes is not None:
+        lines.append(f"{explanation.saved_bytes:,} bytes cross from the compiled forward to dx and dw; "
+                     f"{explanation.unsaved_bytes:,} without recompute")
     if explanation.state == "dx computed":
         lines.append(f"{explanation.held_bytes:,} bytes wait for dw, each storage counted once")
     return lines
+
+
+def _history_header(explanation: Any) -> List[str]:
+    leaves = [f"leaf {leaf.name} {format_shape(leaf.shape)} {leaf.dtype}".rstrip() for leaf in explanation.leaves]
+    return [f"History of {_count(len(explanation.roots), 'tensor')}: "
+            f"{_count(len(explanation.nodes), 'node')}, {_count(len(leaves), 'leaf', 'leaves')} among them", *leaves]
 
 
 def _count(number: int, word: str, plural: str = "") -> str:
@@ -143,13 +154,13 @@ def _children(nodes: Sequence[Any], node: int, waiting: List[int],
 def node_label(nodes: Sequence[Any], number: int, parents: int) -> str:
     """One line on a node: number, name, shapes and what it is to the split."""
     node = nodes[number]
-    marks = [_role(node)]
+    marks = [] if node.role in ("operation", "leaf") else [_role(node)]
     if node.root_slots:
         marks.append("output" if node.root_slots == (0,) else f"output in slots {list(node.root_slots)}")
     if parents > 1:
         marks.append(f"shared by {parents}")
     shapes = " ".join("?" if shape is None else format_shape(shape) for shape in node.shapes)
-    return f"#{number} {node.name}{' ' + shapes if shapes else ''}  {', '.join(marks)}"
+    return f"#{number} {node.name}{' ' + shapes if shapes else ''}  {', '.join(marks)}".rstrip()
 
 
 def _role(node: Any) -> str:
