@@ -1,14 +1,16 @@
 """``explain``: the backward graph of one forward and its split, as plain data, as text and as a drawing."""
 
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from mindspore_zb.arguments import check_weights
 from mindspore_zb.draw.text import explanation_text
 from mindspore_zb.engines.base import Description, GroupDescription, Shape
 from mindspore_zb.engines.pynative.description import describe_history
+from mindspore_zb.engines.pynative.native import eager_mode, grad_recording
 from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError
 from mindspore_zb.grad_function import GradFunction, Request
+from mindspore_zb.structure import flatten
 from mindspore_zb.tensors import is_tensor
 
 DX, BOUNDARY, EAGER_BOUNDARY, WEIGHT_SIDE, INPUT, WEIGHT, UNUSED, OPERATION, LEAF = ROLES = (
@@ -211,6 +213,25 @@ def _explain_tensors(subject: Any, weights: Any) -> Explanation:
         group=None, weight_edges=(), root_slots=slots.get(number, ())) for number, node in enumerate(history.nodes))
     return Explanation(engine="pynative", fallback_reason=None, state=HISTORY, inputs=(), weights=(), nodes=nodes,
                        roots=roots, groups=(), closure=0, passes=0, held_bytes=0, leaves=leaves)
+
+
+def explain_call(fn: Callable[..., Any], inputs: Sequence[Any], weights: Any = None,
+                 kwargs: Optional[Dict[str, Any]] = None) -> Explanation:
+    """The history of what ``fn(*inputs, **kwargs)`` returns: :func:`explain` of all its tensors.
+
+    Args:
+        fn: a Cell, function or other callable; it is run once, operation by operation.
+        weights: as for :func:`explain`; only they, and other Parameters, are leaves.
+
+    Raises:
+        ArgumentValueError: nothing that it returns has a history; what ``fn`` raises passes through.
+    """
+    with eager_mode(), grad_recording():
+        leaves, _ = flatten(fn(*inputs, **(kwargs or {})))
+        tensors = [leaf for leaf in leaves if is_tensor(leaf)]
+    if not tensors:
+        raise ArgumentValueError("fn returns no tensor, so there is no history to explain")
+    return explain(tensors, weights)
 
 
 def _slots(roots: Sequence[Tuple[int, int]]) -> Dict[int, Tuple[int, ...]]:

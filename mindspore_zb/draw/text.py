@@ -26,8 +26,9 @@ def _header(explanation: Any) -> List[str]:
         unused = "" if leaf.node is not None else ", which no output depends on: its gradient is zeros"
         lines.append(f"input {leaf.name} {format_shape(leaf.shape)} {leaf.dtype}{unused}")
     if explanation.saved_bytes is not None:
-        lines.append(f"{explanation.saved_bytes:,} bytes cross from the compiled forward to dx and dw; "
-                     f"{explanation.unsaved_bytes:,} without recompute")
+        more = f"; {explanation.unsaved_bytes:,} without recompute" \
+            if explanation.unsaved_bytes != explanation.saved_bytes else ""
+        lines.append(f"{explanation.saved_bytes:,} bytes cross from the compiled forward to dx and dw{more}")
     if explanation.state == "dx computed":
         lines.append(f"{explanation.held_bytes:,} bytes wait for dw, each storage counted once")
     return lines
@@ -81,10 +82,9 @@ def _group_state(group: Any) -> str:
 
 
 def _legend() -> List[str]:
-    return ["The graph, outputs first: a line's gradients go to the lines branching off it and to the next line on its "
-            "level.",
-            "[1] is the place of an edge, 0 if nothing is said; ':2' a slot other than 0; '-> #7' a shared node that "
-            "comes further down."]
+    return ["The graph, outputs first: a line's gradients go to the lines branching off it",
+            "and to the next line on its level. [1] is the place of an edge, 0 if nothing is",
+            "said; ':2' a slot other than 0; '-> #7' a shared node that comes further down."]
 
 
 def graph_lines(nodes: Sequence[Any], roots: Sequence[Tuple[int, int]], limit: Optional[int]) -> List[str]:
