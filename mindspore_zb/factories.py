@@ -59,6 +59,18 @@ def make(target: str) -> Made:
     return _checked(target, made)
 
 
+def needing_mindspore() -> None:
+    """Raise unless MindSpore can be imported.
+
+    Raises:
+        ArgumentValueError: it cannot.
+    """
+    try:
+        import mindspore  # noqa: F401  pylint: disable=unused-import
+    except ImportError as error:
+        raise ArgumentValueError(f"MindSpore cannot be imported ({error}): see mindspore_zb doctor") from error
+
+
 @contextlib.contextmanager
 def failing_in_one_line(target: str) -> Iterator[None]:
     """Whatever ``fn`` of a factory raises inside is told in one line, as an error of this package.

@@ -35,9 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Explain, and print, write or draw it."""
-    _check_mindspore()
+    from mindspore_zb.factories import failing_in_one_line, make, needing_mindspore
+
+    needing_mindspore()
     from mindspore_zb.draw.picture_file import check_picture_path, figure_class
-    from mindspore_zb.factories import failing_in_one_line, make
 
     if arguments.recompute and (arguments.history or arguments.mode == "pynative"):
         raise ArgumentValueError("--recompute is of the graph engine: not with --history or --mode pynative")
@@ -59,13 +60,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.picture:
         print(f"\ndrawn to {arguments.picture}")
     return 0
-
-
-def _check_mindspore() -> None:
-    try:
-        import mindspore  # noqa: F401  pylint: disable=unused-import
-    except ImportError as error:
-        raise ArgumentValueError(f"MindSpore cannot be imported ({error}): see mindspore_zb doctor") from error
 
 
 def _arguments_of(made: Any) -> Tuple[Any, ...]:

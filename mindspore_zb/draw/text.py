@@ -180,3 +180,19 @@ def format_shape(shape: Sequence[int]) -> str:
     ('(2, 3)', '(4)', '()')
     """
     return f"({', '.join(map(str, shape))})"
+
+
+def format_bytes(number: int) -> str:
+    """Bytes in the unit that suits, to three digits; powers of ten.
+
+    >>> format_bytes(999), format_bytes(1234), format_bytes(46_170_000), format_bytes(-2_000)
+    ('999 B', '1.23 kB', '46.2 MB', '-2 kB')
+    """
+    value = float(number)
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(value) < 999.5:
+            break
+        value /= 1000
+    else:
+        unit = "TB"
+    return f"{value:.3g} {unit}"

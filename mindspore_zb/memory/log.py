@@ -32,7 +32,7 @@ class SavedTensorLog:
 
     def __init__(self, fn: Callable[..., Any], ignore: Iterable[Any] = (), names: Iterable[Tuple[str, Any]] = ()):
         found = reach(fn)
-        self._layers = {identity: _below_root(place, fn) for identity, (place, _) in found.cells.items()}
+        self._layers = {identity: below_root(place, fn) for identity, (place, _) in found.cells.items()}
         self._ignored = frozenset(storage_of(tensor)[0] for tensor in
                                   (*ignore, *(parameter for _, parameter in found.parameters.values())))
         self._names = {storage_of(tensor)[0]: name for name, tensor in names}
@@ -147,7 +147,7 @@ class _Farewell:
             log._gone(self._identity, self._entry)
 
 
-def _below_root(place: str, fn: Any) -> str:
+def below_root(place: str, fn: Any) -> str:
     """The name of a Cell below ``fn``: ``reach`` puts the name of ``fn`` before it."""
     root = root_name(fn)
     if place == root:
