@@ -148,8 +148,8 @@ def _first(rows: Sequence[Any], most: Optional[int]) -> Tuple[Sequence[Any], str
 
 
 def _of_layer(name: str) -> str:
-    """The end of a long name tells more than its start; "-" outside of layers."""
-    return "-" if not name else name if len(name) <= 34 else "..." + name[-31:]
+    """The end of a long name tells more than its start."""
+    return "the net itself" if not name else name if len(name) <= 34 else "..." + name[-31:]
 
 
 def _run_block(arguments: argparse.Namespace) -> int:
@@ -164,8 +164,9 @@ def _run_block(arguments: argparse.Namespace) -> int:
         return 0 if block.agrees else 1
     rows = [(one.item.layer, one.item.formula, f"{one.item.nbytes:,}", f"{one.measured:,}") for one in block.items]
     rows.append(("together", "e(16BLW + BHLL) + 16BL", f"{block.formula_bytes:,}", f"{block.measured_bytes:,}"))
-    show_table(f"Bytes that a transformer block saves: batch {block.batch}, length {block.length}, heads {block.heads}, "
-               f"width {block.width}, {block.dtype}", ("saved by", "formula", "by formula", "measured"), rows,
+    size = f"batch {block.batch}, length {block.length}, heads {block.heads}, width {block.width}"
+    show_table(f"Bytes that a transformer block saves: {size}, {block.dtype}",
+               ("saved by", "formula", "by formula", "measured"), rows,
                f"The block of Korthikanti et al., arXiv 2205.05198, with dropouts and in 16 bits:\n"
                f"LB(34W + 5HL) = {block.korthikanti_bytes:,}")
     print("Measured and formula agree to the byte." if block.agrees else "MEASURED AND FORMULA DIFFER.")

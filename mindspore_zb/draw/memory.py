@@ -13,15 +13,17 @@ from mindspore_zb.draw.text import format_bytes
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 OTHERS = "#999999"
 OTHERS_LABEL = "other layers"
-HELD = ("waits for dw: gradients, compiled values", "#FFFFFF", "////")
+HELD = ("waits for dw", "#FFFFFF", "////")
 GRADS = ("gradients of weights", "#FFFFFF", "....")
-NO_LAYER = "outside of layers"
+NO_LAYER = "the net itself"
 
 WIDTH, HEIGHT = 10.0, 5.2  # inches
 LEFT, RIGHT, BOTTOM, TOP = 0.9, 0.25, 0.55, 0.7
 LEGEND = 2.6  # inches at the right
 LEAST_SHARE = 0.02
 """The least part of the width that a step has, as steps of compiled code save and free nothing."""
+END = 0.02
+"""How much further the picture goes, to show what is held when all is over."""
 LABEL = 0.62  # inches that the name of a step needs
 LETTERS = 26
 
@@ -31,7 +33,7 @@ class Course:
     """What is to be drawn.
 
     Attributes:
-        x: places from 0 to 1; a value holds from its place to the next one.
+        x: places from 0 to 1, and one behind the end; a value holds from its place to the next one.
         bands: ``(label, bytes at each place)``, the lowest first.
         held, grads: bytes at each place.
         starts: ``(place, name)`` of each step.
@@ -83,6 +85,7 @@ def course_of(timeline: Any, depth: Optional[int] = None) -> Course:
             point(start + (end - start) * (number + 1) / (step.last - step.first + 1), before)
         before = (step.held_bytes, step.grad_bytes)
         point(end, before)
+    point(1 + END, before)
     top = max(range(len(tops)), key=tops.__getitem__)
     return Course(tuple(x), tuple((label, tuple(rows[label])) for label in labels), tuple(held), tuple(grads),
                   tuple(starts), (x[top], tops[top]))
@@ -129,7 +132,7 @@ def memory_figure(timeline: Any, depth: Optional[int] = None) -> Any:
     for (label, colour, hatch), values in ((HELD, course.held), (GRADS, course.grads)):
         if any(values):
             handles.append(_band(axes, course.x, base, values, label, facecolor=colour, hatch=hatch))
-    axes.set_xlim(0, 1)
+    axes.set_xlim(0, 1 + END)
     axes.set_ylim(0, max(course.peak[1], 1) * 1.12)
     _draw_steps(axes, course)
     _draw_peak(axes, course, timeline.peak)
@@ -156,6 +159,7 @@ def _draw_steps(axes: Any, course: Course) -> None:
     """A line where each step starts, and its name if there is room."""
     room = LABEL / (WIDTH - LEFT - RIGHT)
     ends = [place for place, _ in course.starts[1:]] + [1.0]
+    axes.axvline(1.0, color="#555555", linewidth=0.6, linestyle=":")
     ticks: List[float] = []
     names: List[str] = []
     written = -room

@@ -26,7 +26,7 @@ def _header(explanation: Any) -> List[str]:
         unused = "" if leaf.node is not None else ", which no output depends on: its gradient is zeros"
         lines.append(f"input {leaf.name} {format_shape(leaf.shape)} {leaf.dtype}{unused}")
     if explanation.saved_bytes is not None:
-        more = f"; {explanation.unsaved_bytes:,} without recompute" \
+        more = f"; {explanation.unsaved_bytes:,} bytes without recompute" \
             if explanation.unsaved_bytes != explanation.saved_bytes else ""
         lines.append(f"{explanation.saved_bytes:,} bytes cross from the compiled forward to dx and dw{more}")
     if explanation.state == "dx computed":

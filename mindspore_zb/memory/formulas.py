@@ -1,8 +1,8 @@
 """The bytes that a transformer block saves for its backward, operation by operation, as formulas.
 
-Source: Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", arXiv 2205.05198, section 4.
-Their letters are s (length), b (batch), h (width) and a (heads); their block has dropouts and 16-bit activations, and
-the statistics of the norms are neglected. The items here are those of
+Source: Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", arXiv 2205.05198,
+section 4. Their letters are s (length), b (batch), h (width) and a (heads); their block has dropouts and 16-bit
+activations, and the statistics of the norms are neglected. The items here are those of
 :class:`~mindspore_zb.memory.transformer_block.TransformerBlock`: no dropout, any dtype, and the statistics counted.
 """
 
@@ -98,7 +98,7 @@ def block_bytes(batch: int, length: int, heads: int, width: int, itemsize: int =
 
 
 def korthikanti_bytes(batch: int, length: int, heads: int, width: int) -> int:
-    """The paper's block, with dropouts and 16-bit activations: ``s b h (34 + 5 a s / h)``, its section 4.1.
+    """The paper's block, section 4.1, with dropouts and 16-bit activations: ``s b h (34 + 5 a s / h)``.
 
     >>> korthikanti_bytes(1, 2048, 96, 12288) / 2**30  # a layer of its 175 billion parameter model, one sequence
     2.671875

@@ -3,15 +3,15 @@
 import contextlib
 import os
 import sys
-import time
+import threading
 import weakref
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import mindspore as ms
 
-from mindspore_zb.engines.graph.reached import reach, root_name
 from mindspore_zb.engines.pynative.native import made_by, storage_of, sync
 from mindspore_zb.engines.pynative.observe import watching_cells
+from mindspore_zb.memory.layers import Layers
 from mindspore_zb.memory.storages import SavedStorage
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -21,20 +21,18 @@ _MINDSPORES = os.path.dirname(os.path.abspath(ms.__file__)) + os.sep
 class SavedTensorLog:
     """Watches forwards and backwards through ``mindspore.saved_tensors_hooks``.
 
-    Watching changes no value, and nothing of the Cells; afterwards there is no trace of it. It turns MindSpore's
-    asynchronous issue of operations off, and compiled blocks inside of an eager net are not taken apart under it.
+    Only this thread is watched. Watching changes no value and nothing of the Cells, and leaves no trace. It turns
+    MindSpore's asynchronous issue of operations off, and compiled blocks inside of an eager net are not taken apart.
 
     Args:
-        fn: what is run: its Cells give the layers their names.
-        ignore: tensors whose storage does not count; all Parameters that ``fn`` reaches are left out anyway.
+        layers: the names of the Cells of what is run.
+        ignore: tensors whose storage does not count; all Parameters of ``layers`` are left out anyway.
         names: tensors and what to call them.
     """
 
-    def __init__(self, fn: Callable[..., Any], ignore: Iterable[Any] = (), names: Iterable[Tuple[str, Any]] = ()):
-        found = reach(fn)
-        self._layers = {identity: below_root(place, fn) for identity, (place, _) in found.cells.items()}
-        self._ignored = frozenset(storage_of(tensor)[0] for tensor in
-                                  (*ignore, *(parameter for _, parameter in found.parameters.values())))
+    def __init__(self, layers: Layers, ignore: Iterable[Any] = (), names: Iterable[Tuple[str, Any]] = ()):
+        self._layers = layers
+        self._ignored = frozenset(storage_of(tensor)[0] for tensor in (*ignore, *layers.parameters))
         self._names = {storage_of(tensor)[0]: name for name, tensor in names}
         self._entries: List[_Entry] = []
         self._alive: Dict[int, _Entry] = {}
@@ -42,7 +40,7 @@ class SavedTensorLog:
         self._events = 0
         self._cells: List[Any] = []
         self._running = ""
-        self._start = time.perf_counter()
+        self._thread = threading.get_ident()  # in MindSpore 2.9 the hooks see all threads
         self.step = ""
 
     @contextlib.contextmanager
@@ -70,7 +68,7 @@ class SavedTensorLog:
 
     def _pack(self, tensor: Any) -> Any:
         address, nbytes = storage_of(tensor)
-        if address in self._ignored:
+        if address in self._ignored or threading.get_ident() != self._thread:
             return _Box(tensor, None)
         entry = self._alive.get(address)
         if entry is None:
@@ -90,10 +88,7 @@ class SavedTensorLog:
         return box.tensor
 
     def _layer(self) -> str:
-        if not self._cells:
-            return ""
-        cell = self._cells[-1]
-        return self._layers.get(id(cell), type(cell).__name__)
+        return self._layers.of_cell(self._cells[-1]) if self._cells else ""
 
     def _gone(self, identity: int, entry: "_Entry") -> None:
         self._boxes.pop(identity, None)
@@ -145,14 +140,6 @@ class _Farewell:
         log = self._log()
         if log is not None:
             log._gone(self._identity, self._entry)
-
-
-def below_root(place: str, fn: Any) -> str:
-    """The name of a Cell below ``fn``: ``reach`` puts the name of ``fn`` before it."""
-    root = root_name(fn)
-    if place == root:
-        return ""
-    return place[len(root) + 1:] if place.startswith(root + ".") else place
 
 
 def _callers_line() -> str:

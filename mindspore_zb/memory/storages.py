@@ -11,8 +11,8 @@ class SavedStorage:
     Attributes:
         nbytes: its whole size, also where only a part of it was saved.
         shape, dtype: of the first tensor saved in it.
-        layer: the innermost Cell that ran when it was first saved, by its name in the net (``blocks.0.attention.query``);
-            "" outside of all Cells, or in the net itself.
+        layer: the innermost Cell that ran when it was first saved, by its name in the net, such as
+            ``blocks.0.attention.query``; "" in the net itself, or outside of all Cells.
         made_by: the operation whose result it is, or the name of the input; "" where MindSpore does not tell.
         operations: the operations that saved it, in the order of their backward, each once; empty if none ran.
         where: ``file.py:12``, the line of the caller's code that was running when it was first saved.

@@ -4,12 +4,12 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from mindspore_zb.api import run_forward
 from mindspore_zb.arguments import check_weights
-from mindspore_zb.engines.graph.reached import reach
 from mindspore_zb.engines.pynative.node_kinds import JIT_GRAPH
 from mindspore_zb.errors import ArgumentTypeError
 from mindspore_zb.grad_function import GradFunction
 from mindspore_zb.memory.device import DeviceMeter, device_meter
-from mindspore_zb.memory.log import SavedTensorLog, below_root
+from mindspore_zb.memory.layers import Layers
+from mindspore_zb.memory.log import SavedTensorLog
 from mindspore_zb.memory.report import LayerWeights, MemoryStep, MemoryTimeline
 from mindspore_zb.structure import flatten
 from mindspore_zb.tensors import is_tensor
@@ -57,8 +57,11 @@ def memory_timeline(fn: Callable[..., Any], inputs: Sequence[Any], weights: Any 
         raise ArgumentTypeError(f"optimizer must be callable, not a {type(optimizer).__name__}")
     if kwargs is not None and not isinstance(kwargs, dict):
         raise ArgumentTypeError(f"kwargs must be a dict, not a {type(kwargs).__name__}")
+    if not callable(fn):
+        raise ArgumentTypeError(f"fn must be callable, not a {type(fn).__name__}")
     parameters = check_weights(weights).parameters
-    log = SavedTensorLog(fn, parameters, [*_named(tuple(inputs), "inputs"), *_named(kwargs or {}, "kwargs")])
+    layers = Layers(fn)
+    log = SavedTensorLog(layers, parameters, [*_named(tuple(inputs), "inputs"), *_named(kwargs or {}, "kwargs")])
     steps = _Steps(log, device_meter())
     with log.watch():
         with steps.of("forward"):
@@ -72,7 +75,7 @@ def memory_timeline(fn: Callable[..., Any], inputs: Sequence[Any], weights: Any 
                 optimizer(tuple(steps.grads))
                 steps.grads = []
     return MemoryTimeline(grad_fn.engine, grad_fn.fallback_reason, tuple(steps.found), log.storages(),
-                          _layer_weights(fn, parameters), sum(parameter.nbytes for parameter in parameters), notes)
+                          _layer_weights(layers, parameters), sum(parameter.nbytes for parameter in parameters), notes)
 
 
 def _backward(steps: "_Steps", parameters: Sequence[Any], sens: Any, splits: bool) -> None:
@@ -159,12 +162,10 @@ def _notes(grad_fn: GradFunction, device: Optional[DeviceMeter]) -> Tuple[str, .
     return tuple(notes)
 
 
-def _layer_weights(fn: Any, parameters: Sequence[Any]) -> Tuple[LayerWeights, ...]:
+def _layer_weights(layers: Layers, parameters: Sequence[Any]) -> Tuple[LayerWeights, ...]:
     """The weights of each layer, in the order of the weights."""
-    places = {id(parameter): below_root(place, fn) for place, parameter in reach(fn).parameters.values()}
     found: Dict[str, List[Any]] = {}
     for parameter in parameters:
-        place = places.get(id(parameter), parameter.name)
-        found.setdefault(place.rpartition(".")[0], []).append(parameter)
+        found.setdefault(layers.of_parameter(parameter), []).append(parameter)
     return tuple(LayerWeights(layer, tuple(parameter.name for parameter in some),
                               sum(parameter.nbytes for parameter in some)) for layer, some in found.items())
