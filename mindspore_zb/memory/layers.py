@@ -3,13 +3,15 @@
 from typing import Any, Callable, Dict, Tuple
 
 from mindspore_zb.engines.graph.reached import reach, root_name
+from mindspore_zb.engines.pynative.observe import is_graph_cell
 
 
 class Layers:
     """The Cells and Parameters that ``fn`` reaches.
 
     Attributes:
-        parameters: all of them.
+        parameters: all Parameters.
+        blocks: how many Cells below ``fn`` are to be split by the graph engine, each on its own.
 
     Example:
         >>> from mindspore import nn
@@ -26,6 +28,7 @@ class Layers:
         for identity, (_, cell) in found.cells.items():
             for parameter in cell.get_parameters(expand=False):
                 self._owners.setdefault(id(parameter), self._cells[identity])
+        self.blocks = sum(is_graph_cell(cell) for _, cell in found.cells.values() if cell is not fn)
         self.parameters: Tuple[Any, ...] = tuple(parameter for _, parameter in found.parameters.values())
 
     def of_cell(self, cell: Any) -> str:

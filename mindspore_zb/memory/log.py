@@ -68,7 +68,7 @@ class SavedTensorLog:
 
     def _pack(self, tensor: Any) -> Any:
         address, nbytes = storage_of(tensor)
-        if address in self._ignored or threading.get_ident() != self._thread:
+        if not nbytes or address in self._ignored or threading.get_ident() != self._thread:
             return _Box(tensor, None)
         entry = self._alive.get(address)
         if entry is None:

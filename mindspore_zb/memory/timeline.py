@@ -29,7 +29,8 @@ def memory_timeline(fn: Callable[..., Any], inputs: Sequence[Any], weights: Any 
     these have it all.
 
     Under the watch MindSpore issues operations one by one, and compiled blocks inside of an eager net are single nodes,
-    whose saved values are not seen; the result has a note then. A function that is compiled as a whole tells no layers.
+    whose saved values are not seen, or run operation by operation; the result has a note then. A function that is
+    compiled as a whole tells no layers. What ``recompute(..., use_reentrant=False)`` computes again is not seen.
 
     Args:
         fn, inputs, weights, kwargs, grad_position, has_aux: as for :func:`~mindspore_zb.forward_and_gradfn`.
@@ -67,7 +68,7 @@ def memory_timeline(fn: Callable[..., Any], inputs: Sequence[Any], weights: Any 
         with steps.of("forward"):
             _, grad_fn = run_forward(fn, tuple(inputs), dict(kwargs or {}), parameters, has_aux, grad_position, mode)
             steps.grad_fn = grad_fn
-        notes = _notes(grad_fn, steps.device)
+        notes = _notes(grad_fn, layers.blocks if mode == "auto" else 0, steps.device)
         grad_fn.watch_nodes(log.tell_operation)
         _backward(steps, parameters, sens, grad_position is not None)
         if optimizer is not None:
@@ -148,7 +149,7 @@ def _named(value: Any, name: str) -> List[Tuple[str, Any]]:
     return [(path, leaf) for path, leaf in zip(structure.paths(name), leaves) if is_tensor(leaf)]
 
 
-def _notes(grad_fn: GradFunction, device: Optional[DeviceMeter]) -> Tuple[str, ...]:
+def _notes(grad_fn: GradFunction, blocks: int, device: Optional[DeviceMeter]) -> Tuple[str, ...]:
     notes = []
     if grad_fn.engine == "graph":
         notes.append("compiled code tells neither layers nor operations: what waits between its pieces is counted as "
@@ -157,6 +158,9 @@ def _notes(grad_fn: GradFunction, device: Optional[DeviceMeter]) -> Tuple[str, .
         compiled = sum(JIT_GRAPH in node.name for node in grad_fn.describe()[0].nodes)
         if compiled:
             notes.append(f"{compiled} compiled block(s) are single nodes under the watch: what they save is not seen")
+        if blocks:
+            notes.append(f"{blocks} block(s) of the graph engine ran operation by operation under the watch: compiled "
+                         "they save other values")
     if device is None:
         notes.append("MindSpore reports no memory of this device: bytes are counted from the tensors themselves")
     return tuple(notes)

@@ -94,5 +94,5 @@ def test_without_a_package(missing, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(builtins, "__import__", without)
     message = {"matplotlib": "drawing needs matplotlib: pip install matplotlib",
                "mindspore": "MindSpore cannot be imported (mindspore): see mindspore_zb doctor"}[missing]
-    line = refused(main, "explain", ["factories_of_a_test:good", "--picture", str(tmp_path / "a.png")], capsys)
+    line = refused(main, "explain", ["factories_of_a_test:raises", "--picture", str(tmp_path / "a.png")], capsys)
     assert message in line

@@ -137,7 +137,7 @@ def test_without_matplotlib(capsys, monkeypatch, tmp_path):
         return original(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    line = refused(main, "memory", ["factories_of_a_test:good", "--picture", str(tmp_path / "a.png")], capsys)
+    line = refused(main, "memory", ["factories_of_a_test:raises", "--picture", str(tmp_path / "a.png")], capsys)
     assert "drawing needs matplotlib: pip install matplotlib" in line
 
 

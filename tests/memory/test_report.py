@@ -46,6 +46,13 @@ def test_what_waited_before_a_step_counts_while_it_runs():
     assert [one.nbytes for one in found.alive_at(found.peak.event)] == [50, 1]
 
 
+def test_the_peak_may_be_in_the_middle_of_a_step():
+    found = timeline([storage(10, "a", 0, None), storage(20, "a", 1, 2, freed_in="forward"), storage(5, "b", 3, None)],
+                     [step("forward", 0, 4, 15)])
+    assert (found.peak.nbytes, found.peak.event) == (30, 2)
+    assert [one.nbytes for one in found.alive_at(found.peak.event)] == [10, 20]
+
+
 def test_a_step_without_events_has_what_was_there():
     found = timeline([storage(9, "a", 0, None)], [step("forward", 0, 1, 9, grads=4), step("optimizer", 1, 1, 9)])
     assert [peak.nbytes for peak in found.step_peaks()] == [13, 13]

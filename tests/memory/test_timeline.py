@@ -8,13 +8,14 @@ import mindspore as ms
 import pytest
 from mindspore import Parameter, nn, ops
 
-from mindspore_zb import explain, options
+from mindspore_zb import explain, options, zero_bubble
 from mindspore_zb.api import run_forward
 from mindspore_zb.engines.pynative.native import _pynative_executor, storage_of
 from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError
 from mindspore_zb.memory import memory_timeline, recompute_price
 from mindspore_zb.memory.layers import Layers
 from mindspore_zb.memory.log import SavedTensorLog
+from mindspore_zb.memory.timeline import _Steps
 from tests.helpers import assert_grads_close, reference, tensor
 from tests.memory.test_ledger import bench_nets
 
@@ -206,6 +207,19 @@ def test_only_weights_only_inputs_and_nothing_reached():
     assert both.steps[-1].grad_bytes == 64 + 8
 
 
+def test_what_is_held_in_two_ways_counts_once():
+    saved_ones = {1: 10, 2: 20}
+    log = SimpleNamespace(step="", events=lambda: 2, alive=lambda: saved_ones)
+    steps = _Steps(log, None)
+    steps.grad_fn = SimpleNamespace(held_storages=lambda: {2: 20, 3: 30, 4: 40})
+    shared = SimpleNamespace(data_ptr=lambda: 4, nbytes=40)
+    steps.grads = [SimpleNamespace(data_ptr=lambda: 5, nbytes=50), None, shared]
+    with steps.of("dx"):
+        pass
+    [step] = steps.found
+    assert (step.saved_bytes, step.held_bytes, step.grad_bytes, step.total) == (30, 70, 50, 150)
+
+
 def test_keyword_arguments_and_sens():
     w = Parameter(tensor(4, 4), name="w")
     got = []
@@ -226,6 +240,28 @@ def test_a_compiled_block_in_an_eager_net_is_said_not_to_be_seen():
 
     timeline = memory_timeline(lambda x: ops.tanh(compiled(x)), (tensor(2, 4),), dense.trainable_params())
     assert any("1 compiled block(s) are single nodes" in note for note in timeline.notes)
+    zero_bubble(dense, mode="graph")
+    eager = memory_timeline(lambda x: ops.tanh(dense(x)), (tensor(2, 4),), dense.trainable_params())
+    assert any("1 block(s) of the graph engine ran operation by operation" in note for note in eager.notes)
+    for plain in (memory_timeline(dense, (tensor(2, 4),)),
+                  memory_timeline(lambda x: dense(x), (tensor(2, 4),), mode="pynative")):
+        assert not any("block(s)" in note for note in plain.notes)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_recompute(reentrant):
+    """The first layer and tanh are computed again: only their input is saved, and sin's."""
+    first, second = nn.Dense(4, 8), nn.Dense(8, 3)
+    weights = [*first.trainable_params(), *second.trainable_params()]
+
+    def net(x):
+        hidden = ms.recompute(nn.SequentialCell(first, nn.Tanh()), x, use_reentrant=reentrant)
+        return second(ops.sin(hidden))
+
+    timeline = memory_timeline(net, (tensor(2, 4),), weights)
+    check_consistent(timeline)
+    assert saved(timeline)["forward"] == (2 * 4 + 2 * 8 + 2 * 8) * FLOAT  # x; what sin takes and gives
+    assert {storage.saved_in for storage in timeline.storages} == ({"forward", "dx"} if reentrant else {"forward"})
 
 
 # --- no trace ---------------------------------------------------------------------------------------------------------
@@ -295,7 +331,7 @@ def test_where_the_allocator_reports_its_bytes_each_step_has_them(monkeypatch):
     figures = SimpleNamespace(now=10 ** 6, peak=0)
 
     def allocated():
-        figures.now += 1000
+        figures.now -= 1000
         figures.peak = max(figures.peak, figures.now + 500)
         return figures.now
 
@@ -308,7 +344,7 @@ def test_where_the_allocator_reports_its_bytes_each_step_has_them(monkeypatch):
     timeline = memory_timeline(dense, (tensor(2, 4),), dense.trainable_params())
     found = [(step.device_bytes, step.device_peak) for step in timeline.steps]
     first = found[0][0]
-    assert found == [(first + 1000 * place, first + 1000 * place + 500) for place in range(len(timeline.steps))]
+    assert found == [(first - 1000 * place, first - 1000 * place + 500) for place in range(len(timeline.steps))]
     assert not any("reports no memory" in note for note in timeline.notes)
 
 
