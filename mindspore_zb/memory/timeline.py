@@ -52,14 +52,7 @@ def memory_timeline(fn: Callable[..., Any], inputs: Sequence[Any], weights: Any 
         >>> [(storage.layer, storage.saved_by, storage.nbytes) for storage in timeline.storages]
         [('0', 'MatMul', 32), ('1', 'MatMul+Tanh', 64)]
     """
-    if not isinstance(inputs, (tuple, list)):
-        raise ArgumentTypeError(f"inputs must be a tuple of the arguments of fn, not a {type(inputs).__name__}")
-    if optimizer is not None and not callable(optimizer):
-        raise ArgumentTypeError(f"optimizer must be callable, not a {type(optimizer).__name__}")
-    if kwargs is not None and not isinstance(kwargs, dict):
-        raise ArgumentTypeError(f"kwargs must be a dict, not a {type(kwargs).__name__}")
-    if not callable(fn):
-        raise ArgumentTypeError(f"fn must be callable, not a {type(fn).__name__}")
+    _check(fn, inputs, kwargs, optimizer)
     parameters = check_weights(weights).parameters
     layers = Layers(fn)
     log = SavedTensorLog(layers, parameters, [*_named(tuple(inputs), "inputs"), *_named(kwargs or {}, "kwargs")])
@@ -77,6 +70,17 @@ def memory_timeline(fn: Callable[..., Any], inputs: Sequence[Any], weights: Any 
                 steps.grads = []
     return MemoryTimeline(grad_fn.engine, grad_fn.fallback_reason, tuple(steps.found), log.storages(),
                           _layer_weights(layers, parameters), sum(parameter.nbytes for parameter in parameters), notes)
+
+
+def _check(fn: Any, inputs: Any, kwargs: Any, optimizer: Any) -> None:
+    if not isinstance(inputs, (tuple, list)):
+        raise ArgumentTypeError(f"inputs must be a tuple of the arguments of fn, not a {type(inputs).__name__}")
+    if optimizer is not None and not callable(optimizer):
+        raise ArgumentTypeError(f"optimizer must be callable, not a {type(optimizer).__name__}")
+    if kwargs is not None and not isinstance(kwargs, dict):
+        raise ArgumentTypeError(f"kwargs must be a dict, not a {type(kwargs).__name__}")
+    if not callable(fn):
+        raise ArgumentTypeError(f"fn must be callable, not a {type(fn).__name__}")
 
 
 def _backward(steps: "_Steps", parameters: Sequence[Any], sens: Any, splits: bool) -> None:
