@@ -164,7 +164,7 @@ def _run_block(arguments: argparse.Namespace) -> int:
         return 0 if block.agrees else 1
     rows = [(one.item.layer, one.item.formula, f"{one.item.nbytes:,}", f"{one.measured:,}") for one in block.items]
     rows.append(("together", "e(16BLW + BHLL) + 16BL", f"{block.formula_bytes:,}", f"{block.measured_bytes:,}"))
-    size = f"batch {block.batch}, length {block.length}, heads {block.heads}, width {block.width}"
+    size = f"B {block.batch}, L {block.length}, H {block.heads}, W {block.width}"
     show_table(f"Bytes that a transformer block saves: {size}, {block.dtype}",
                ("saved by", "formula", "by formula", "measured"), rows,
                f"The block of Korthikanti et al., arXiv 2205.05198, with dropouts and in 16 bits:\n"
