@@ -1,17 +1,26 @@
 """``explain``: the backward graph of one forward and its split, as plain data, as text and as a drawing."""
 
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
+from mindspore_zb.arguments import check_weights
 from mindspore_zb.draw.text import explanation_text
 from mindspore_zb.engines.base import Description, GroupDescription, Shape
-from mindspore_zb.errors import ArgumentTypeError
+from mindspore_zb.engines.pynative.description import describe_history
+from mindspore_zb.engines.pynative.native import eager_mode, grad_recording
+from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError
 from mindspore_zb.grad_function import GradFunction, Request
+from mindspore_zb.structure import flatten
+from mindspore_zb.tensors import is_tensor
 
-DX, BOUNDARY, EAGER_BOUNDARY, WEIGHT_SIDE, INPUT, WEIGHT, UNUSED = ROLES = (
-    "dx", "boundary", "eager boundary", "weight side", "input", "weight", "unused")
+DX, BOUNDARY, EAGER_BOUNDARY, WEIGHT_SIDE, INPUT, WEIGHT, UNUSED, OPERATION, LEAF = ROLES = (
+    "dx", "boundary", "eager boundary", "weight side", "input", "weight", "unused", "operation", "leaf")
 """What a node does: it is run by dx only; it is where dw starts; the same, but its weight gradients are caught while dx
-runs it; it is run by dw only; it is the leaf of an input or weight; no gradient that was asked for needs it."""
+runs it; it is run by dw only; it is the leaf of an input or weight; no gradient that was asked for needs it. In the
+history of a tensor, for which no split was asked for: it is an operation; it is a leaf."""
+
+HISTORY = "history"
+"""The state of an explanation of a tensor."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,7 @@ class Explanation:
     """What :func:`explain` returns: plain data, which keeps nothing of the graph alive. ``str`` makes it legible.
 
     Attributes:
-        engine, fallback_reason, state: as of the :class:`GradFunction`.
+        engine, fallback_reason, state: as of the :class:`GradFunction`; the state is ``"history"`` for a tensor.
         inputs, weights: the leaves that were asked for, in order.
         nodes: the graph.
         roots: ``(node, slot)`` of each output with history.
@@ -88,6 +97,10 @@ class Explanation:
         closure: how many nodes dx runs.
         passes: in how many runs dx is computed.
         held_bytes: what all groups hold together, each storage once.
+        saved_bytes: of compiled code, the bytes that cross from the forward to dx and dw, inputs included, parameters
+            left out; several compiled blocks are added. None where nothing is compiled.
+        unsaved_bytes: the same with ``options(graph_recompute="none")``.
+        leaves: the leaves of a tensor's history.
     """
 
     engine: str
@@ -101,6 +114,9 @@ class Explanation:
     closure: int
     passes: int
     held_bytes: int
+    saved_bytes: Optional[int] = None
+    unsaved_bytes: Optional[int] = None
+    leaves: Tuple[ExplainedLeaf, ...] = ()
 
     def text(self, max_nodes: Optional[int] = 200) -> str:
         """A header, a table of the groups and the graph from its outputs down.
@@ -133,16 +149,23 @@ class Explanation:
         draw_explanation(self, path, max_nodes)
 
 
-def explain(grad_fn: GradFunction) -> Explanation:
-    """Tell how the backward of one forward is split: before dx, or between dx and the last dw.
+def explain(subject: Any, weights: Any = None) -> Explanation:
+    """Tell how the backward of one forward is split: before dx, or between dx and the last dw; or what history a tensor
+    has.
 
-    Before dx every node has its shapes and no group holds bytes yet; after dx it is the other way round.
+    Before dx every node has its shapes and no group holds bytes yet; after dx it is the other way round. The history of
+    a tensor (a loss inside of what ``mindspore.value_and_grad`` calls, say) is the graph as MindSpore has recorded it,
+    without a split.
 
     Args:
-        grad_fn: from :func:`~mindspore_zb.forward_and_gradfn`.
+        subject: from :func:`~mindspore_zb.forward_and_gradfn`; or a tensor with a history, or several in a tuple or
+            list.
+        weights: for tensors only: Parameters that are to have their names of today. MindSpore itself knows those of the
+            time when a Parameter was made.
 
     Raises:
-        ArgumentTypeError: it is no :class:`GradFunction`.
+        ArgumentTypeError: it is neither.
+        ArgumentValueError: no tensor has a history.
         StateError: its graph was released.
 
     Example:
@@ -157,15 +180,66 @@ def explain(grad_fn: GradFunction) -> Explanation:
         >>> explain(grad_fn).groups[0].captured_bytes, explain(grad_fn).groups[0].activation_bytes
         (24, 32)
     """
-    if not isinstance(grad_fn, GradFunction):
-        raise ArgumentTypeError(f"explain takes a GradFunction, not a {type(grad_fn).__name__}")
-    description, request = grad_fn.describe()
-    inputs, weights = _leaves(description, request)
+    if not isinstance(subject, GradFunction):
+        return _explain_tensors(subject, weights)
+    if weights is not None:
+        raise ArgumentTypeError("weights are for explaining a tensor: a GradFunction knows its own")
+    description, request = subject.describe()
+    inputs, leaves = _leaves(description, request)
     return Explanation(
-        engine=grad_fn.engine, fallback_reason=grad_fn.fallback_reason, state=grad_fn.state,
-        inputs=inputs, weights=weights, nodes=_nodes(description, inputs, weights), roots=description.roots,
-        groups=_groups(description, weights, grad_fn), closure=len(description.closure), passes=description.passes,
-        held_bytes=description.held_bytes)
+        engine=subject.engine, fallback_reason=subject.fallback_reason, state=subject.state,
+        inputs=inputs, weights=leaves, nodes=_nodes(description, inputs, leaves), roots=description.roots,
+        groups=_groups(description, leaves, subject), closure=len(description.closure), passes=description.passes,
+        held_bytes=description.held_bytes, saved_bytes=description.saved_bytes,
+        unsaved_bytes=description.unsaved_bytes)
+
+
+def _explain_tensors(subject: Any, weights: Any) -> Explanation:
+    tensors = [subject] if is_tensor(subject) else subject
+    if not isinstance(tensors, (tuple, list)) or not tensors or not all(map(is_tensor, tensors)):
+        raise ArgumentTypeError(f"explain takes a GradFunction or tensors, not a {type(subject).__name__}")
+    history = describe_history(tensors, check_weights(weights).parameters)
+    roots = tuple(root for root in history.roots if root is not None)
+    if not any(history.nodes[node].edges for node, _ in roots):  # a leaf was made by no operation
+        which = "the tensor has no" if len(tensors) == 1 else "none of the tensors has a"
+        raise ArgumentValueError(f"{which} history to explain: compute it while gradients are recorded, as inside of a "
+                                 "function that mindspore.value_and_grad calls")
+    leaves = tuple(ExplainedLeaf(history.nodes[node].name, meta[0] if meta else (), str(meta[1]) if meta else "",
+                                 node) for node, meta in history.leaves)
+    slots = _slots(roots)
+    are_leaves = {leaf.node for leaf in leaves}
+    nodes = tuple(ExplainedNode(
+        name=node.name or LEAF, role=LEAF if number in are_leaves else OPERATION, edges=node.edges, shapes=node.shapes,
+        group=None, weight_edges=(), root_slots=slots.get(number, ())) for number, node in enumerate(history.nodes))
+    return Explanation(engine="pynative", fallback_reason=None, state=HISTORY, inputs=(), weights=(), nodes=nodes,
+                       roots=roots, groups=(), closure=0, passes=0, held_bytes=0, leaves=leaves)
+
+
+def explain_call(fn: Callable[..., Any], inputs: Sequence[Any], weights: Any = None,
+                 kwargs: Optional[Dict[str, Any]] = None) -> Explanation:
+    """The history of what ``fn(*inputs, **kwargs)`` returns: :func:`explain` of all its tensors.
+
+    Args:
+        fn: a Cell, function or other callable; it is run once, operation by operation.
+        weights: as for :func:`explain`; only they, and other Parameters, are leaves.
+
+    Raises:
+        ArgumentValueError: nothing that it returns has a history; what ``fn`` raises passes through.
+    """
+    with eager_mode(), grad_recording():
+        leaves, _ = flatten(fn(*inputs, **(kwargs or {})))
+        tensors = [leaf for leaf in leaves if is_tensor(leaf)]
+    if not tensors:
+        raise ArgumentValueError("fn returns no tensor, so there is no history to explain")
+    return explain(tensors, weights)
+
+
+def _slots(roots: Sequence[Tuple[int, int]]) -> Dict[int, Tuple[int, ...]]:
+    """The slots of each node where gradients of outputs enter."""
+    slots: Dict[int, Tuple[int, ...]] = {}
+    for node, slot in sorted(set(roots)):
+        slots[node] = (*slots.get(node, ()), slot)
+    return slots
 
 
 def _leaves(description: Description, request: Request) -> Tuple[Tuple[ExplainedLeaf, ...], Tuple[ExplainedLeaf, ...]]:
@@ -182,16 +256,14 @@ def _nodes(description: Description, inputs: Sequence[ExplainedLeaf],
     leaves = {leaf.node: leaf for leaf in (*inputs, *weights) if leaf.node is not None}
     groups = {node: number for number, group in enumerate(description.groups) for node in _run_by(group)}
     weight_edges = {node: edges for group in description.groups for node, edges in group.boundaries}
-    slots: Dict[int, List[int]] = {}
-    for node, slot in sorted(set(description.roots)):
-        slots.setdefault(node, []).append(slot)
+    slots = _slots(description.roots)
     nodes = []
     for number, node in enumerate(description.nodes):
         leaf = leaves.get(number)
         nodes.append(ExplainedNode(
             name=leaf.name if leaf else node.name or "leaf", role=roles[number], edges=node.edges,
             shapes=(leaf.shape,) if leaf else node.shapes, group=groups.get(number),
-            weight_edges=weight_edges.get(number, ()), root_slots=tuple(slots.get(number, ()))))
+            weight_edges=weight_edges.get(number, ()), root_slots=slots.get(number, ())))
     return tuple(nodes)
 
 

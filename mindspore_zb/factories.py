@@ -1,12 +1,13 @@
 """What commands work on: ``package.module:factory``, where the factory returns ``fn``, its inputs and its weights."""
 
+import contextlib
 import importlib
 import os
 import sys
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, Iterator, Tuple
 
-from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError
+from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, ZeroBubbleError
 
 EXTRAS = ("kwargs", "grad_position", "has_aux", "sens")
 _FORM = "return (fn, inputs, weights), or a dict with these and any of " + ", ".join(EXTRAS)
@@ -56,6 +57,40 @@ def make(target: str) -> Made:
     except Exception as error:  # it is the user's code, and may raise anything
         raise ArgumentValueError(f"{target} raised {describe(error)}: call it in Python to see where") from error
     return _checked(target, made)
+
+
+def needing_mindspore() -> None:
+    """Raise unless MindSpore can be imported.
+
+    Raises:
+        ArgumentValueError: it cannot.
+    """
+    try:
+        import mindspore  # noqa: F401  pylint: disable=unused-import
+    except ImportError as error:
+        raise ArgumentValueError(f"MindSpore cannot be imported ({error}): see mindspore_zb doctor") from error
+
+
+@contextlib.contextmanager
+def failing_in_one_line(target: str) -> Iterator[None]:
+    """Whatever ``fn`` of a factory raises inside is told in one line, as an error of this package.
+
+    Raises:
+        ArgumentValueError: something that is no error of this package was raised.
+    """
+    try:
+        yield
+    except ZeroBubbleError:
+        raise
+    except Exception as error:  # fn is the user's code, and may raise anything
+        raise ArgumentValueError(f"fn of {target} failed: {describe(error)}") from error
+
+
+def weights_of(made: Made) -> Any:
+    """The weights that a factory returned; for None the trainable parameters of a Cell, and none of anything else."""
+    if made.weights is None and hasattr(made.fn, "trainable_params"):
+        return made.fn.trainable_params()
+    return made.weights
 
 
 def describe(error: BaseException) -> str:

@@ -4,7 +4,7 @@ import contextlib
 import enum
 import threading
 from dataclasses import dataclass
-from typing import Any, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mindspore_zb.arguments import InputLayout, OutputLayout, Weights
 from mindspore_zb.engines.base import Description, Recording
@@ -192,6 +192,21 @@ class GradFunction:
             raise StateError("the graph was released, so there is nothing left to explain: explain it before its last "
                              "backward")
         return self._recording.describe(), self._request
+
+    def held_storages(self) -> Dict[int, int]:
+        """Address and bytes of each storage that is held at this moment besides what MindSpore's own nodes saved:
+        gradients that wait for dw, and the values between compiled pieces; weights left out. Empty once released."""
+        return {} if self._recording is None else self._recording.held_storages()
+
+    def watch_nodes(self, tell: Callable[[str], None]) -> None:
+        """Have ``tell`` called with the name of each operation right before its backward runs, from now on; compiled
+        pieces tell nothing.
+
+        Raises:
+            StateError: the graph was released.
+        """
+        self._check_alive()
+        self._recording.watch_nodes(tell)
 
     @property
     def nbytes(self) -> int:

@@ -49,3 +49,20 @@ def test_dx_and_each_group_free_memory():
     assert all(later <= earlier for earlier, later in zip(falling, falling[1:]))
     del out, dx, sens
     assert allocated() <= before + 2 * LAYER_BYTES
+
+
+def test_the_timeline_has_the_allocators_figures():
+    import mindspore as ms
+    from mindspore import nn
+
+    from mindspore_zb.memory import memory_timeline
+
+    ms.set_device("Ascend")
+    net = nn.SequentialCell(nn.Dense(WIDTH, WIDTH), nn.SiLU(), nn.Dense(WIDTH, WIDTH))
+    x = ms.Tensor(np.random.default_rng(0).standard_normal((ROWS, WIDTH)).astype(np.float32))
+    timeline = memory_timeline(net, (x,), net.trainable_params())
+    forward, *_, last = timeline.steps
+    for step in timeline.steps:
+        assert step.device_peak >= step.device_bytes >= step.total
+    assert forward.device_bytes >= timeline.weight_bytes + forward.saved_bytes
+    assert last.saved_bytes == last.held_bytes == 0

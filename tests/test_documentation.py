@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-MODULES = ["api", "commands.parity", "commands.schedule", "decorator",
-           "draw.spans", "draw.trace", "engines.graph.callables", "engines.graph.checking", "engines.graph.frozen_state",
-           "engines.graph.partition",
-           "engines.graph.reached", "engines.graph.recompute", "engines.graph.refusals", "explanation", "factories",
-           "health", "memory.ledger", "parity.compare", "parity.report", "parity.state", "schedule_table", "settings",
-           "structure", "terminal"]
+MODULES = ["api", "commands.explain", "commands.memory", "commands.parity", "commands.schedule", "decorator",
+           "draw.spans", "draw.text", "draw.trace", "engines.graph.callables", "engines.graph.checking",
+           "engines.graph.frozen_state", "engines.graph.partition", "engines.graph.reached", "engines.graph.recompute",
+           "engines.graph.refusals", "explanation", "factories", "health", "memory.device", "memory.formulas",
+           "memory.layers", "memory.ledger", "memory.recompute_price", "memory.report", "memory.storages",
+           "memory.timeline", "memory.transformer_block", "parity.compare", "parity.report", "parity.state",
+           "schedule_table", "settings", "structure", "terminal"]
 
 
 def test_python_blocks_of_the_readme_run_in_order(tmp_path, monkeypatch):

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
-from mindspore_zb import explain, forward_and_gradfn, options
-from mindspore_zb.errors import ArgumentTypeError, StateError
+from mindspore_zb import explain, forward_and_gradfn, options, zero_bubble
+from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, StateError
 from mindspore_zb.memory import SavedTensorLedger
 from mindspore_zb.split import BackwardGraph, check_plan, split_backward
 
@@ -130,7 +130,7 @@ def test_after_release():
 
 
 def test_wrong_argument():
-    with pytest.raises(ArgumentTypeError, match="explain takes a GradFunction, not a int"):
+    with pytest.raises(ArgumentTypeError, match="explain takes a GradFunction or tensors, not a int"):
         explain(3)
 
 
@@ -307,3 +307,90 @@ def test_compiled_function():
     grad_fn.compute_input_grad()
     assert sum(group.captured_bytes for group in explain(grad_fn).groups) >= grad_fn.nbytes > 0
     assert "dw0" in str(explanation)
+
+
+# --- the history of a tensor ------------------------------------------------------------------------------------------
+
+def test_history_of_a_tensor(recording):
+    w, twice = weight("w", 4, 3), weight("twice", 3)
+    with recording():
+        shared = ops.tanh(ops.matmul(normal(2, 4), w))
+        loss = (shared * twice + ops.sin(shared)).sum()
+    explanation = explain(loss)
+    assert (explanation.state, explanation.engine, explanation.groups) == ("history", "pynative", ())
+    assert {(leaf.name, leaf.shape, leaf.dtype) for leaf in explanation.leaves} == {
+        ("w", (4, 3), "Float32"), ("twice", (3,), "Float32")}
+    assert sorted(node.name for node in explanation.nodes) == [
+        "AddExt", "MatMulExt", "Mul", "Sin", "SumExt", "Tanh", "twice", "w"]
+    assert {node.role for node in explanation.nodes} == {"operation", "leaf"}
+    tree = str(explanation).split("further down.")[1]
+    assert tree.count("-> #") == 1 and "Tanh (2, 3)  shared by 2" in tree and "w (4, 3)" in tree
+    assert all(f"#{number} {node.name}" in tree for number, node in enumerate(explanation.nodes))
+    json.dumps(explanation.to_dict())
+
+
+def test_history_inside_of_value_and_grad(tmp_path):
+    net, seen = nn.SequentialCell(nn.Dense(4, 4), nn.Tanh()), []
+
+    def loss(x):
+        result = net(x).sum()
+        seen.append(explain(result, weights=net.trainable_params()))
+        return result
+
+    _, grads = ms.value_and_grad(loss, None, net.trainable_params())(normal(2, 4))
+    assert {"0.weight", "0.bias"} <= {leaf.name for leaf in seen[0].leaves}
+    _, plain = ms.value_and_grad(lambda x: net(x).sum(), None, net.trainable_params())(normal(2, 4))
+    assert all(np.array_equal(one.asnumpy(), other.asnumpy()) for one, other in zip(grads, plain))
+    pytest.importorskip("matplotlib")
+    seen[0].draw(tmp_path / "history.svg")
+    assert "not split" in (tmp_path / "history.svg").read_text() or (tmp_path / "history.svg").stat().st_size > 5000
+
+
+def test_history_of_several_tensors(recording):
+    w = weight("w", 4, 3)
+    with recording():
+        inner = normal(2, 4) @ w
+        outer = ops.tanh(inner)
+    explanation = explain([outer, normal(2), inner])
+    assert explanation.roots == ((0, 0), (1, 0))
+    assert [node.name for node in explanation.nodes] == ["Tanh", "MatMulExt", "w"]
+    assert "output" in str(explanation)
+
+
+def test_explaining_a_history_keeps_nothing_alive(recording):
+    w = weight("w", 4, 4)
+    ledger = SavedTensorLedger(ignore=[w])
+    with recording(), ledger.watch():
+        loss = ops.tanh(normal(2, 4) @ w).sum()
+    explanation = explain(loss)
+    assert ledger.alive_bytes() == 2 * 2 * 4 * 4
+    del loss
+    assert ledger.alive_bytes() == 0
+    assert len(explanation.nodes) == 4
+
+
+@pytest.mark.parametrize("make, error, message", [
+    (lambda: normal(2), ArgumentValueError, "the tensor has no history to explain: compute it while gradients are"),
+    (lambda: weight("w", 2), ArgumentValueError, "the tensor has no history to explain"),
+    (lambda: [normal(2), normal(3)], ArgumentValueError, "none of the tensors has a history to explain"),
+    (lambda: [], ArgumentTypeError, "explain takes a GradFunction or tensors, not a list"),
+    (lambda: [normal(2), 3], ArgumentTypeError, "explain takes a GradFunction or tensors, not a list")])
+def test_no_history(make, error, message):
+    with pytest.raises(error, match=message) as caught:
+        explain(make())
+    assert "\n" not in str(caught.value)
+
+
+def test_weights_are_for_tensors():
+    with pytest.raises(ArgumentTypeError, match="weights are for explaining a tensor"):
+        explain(dense()[1], weights=[])
+
+
+def test_bytes_of_compiled_blocks_are_added():
+    block = nn.Dense(4, 4)
+    zero_bubble(block, mode="graph")
+    _, grad_fn = forward_and_gradfn(lambda x: block(ops.tanh(block(x))), normal(2, 4), weights=block.trainable_params())
+    assert explain(grad_fn).saved_bytes == 2 * (2 * 4 * 4)
+    grad_fn.compute_input_grad()
+    assert explain(grad_fn).saved_bytes == 2 * (2 * 4 * 4)
+    assert explain(dense()[1]).saved_bytes is None

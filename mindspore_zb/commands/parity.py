@@ -38,11 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _compare(arguments: argparse.Namespace) -> Any:
-    try:
-        import mindspore  # noqa: F401  pylint: disable=unused-import
-    except ImportError as error:
-        raise ArgumentValueError(f"MindSpore cannot be imported ({error}): see mindspore_zb doctor") from error
-    from mindspore_zb.factories import describe, make
+    from mindspore_zb.factories import describe, make, needing_mindspore
+
+    needing_mindspore()
     from mindspore_zb.parity import compare_engines
 
     made = make(arguments.factory)

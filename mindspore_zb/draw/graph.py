@@ -128,7 +128,9 @@ def _patch(look: Look, x: float, y: float, width: float = WIDTH, height: float =
 
 def _draw_head(axes: Any, explanation: Any, left_out: int, looks: Sequence[Look], unnamed: int) -> None:
     """Title and legend, at the top left."""
-    title = f"Backward graph: {len(explanation.nodes):,} nodes, {len(explanation.groups):,} groups of weights"
+    split = explanation.groups or any(node.role not in ("operation", "leaf") for node in explanation.nodes)
+    title = f"Backward graph: {len(explanation.nodes):,} nodes"
+    title += f", {len(explanation.groups):,} groups of weights" if split or not explanation.nodes else ", not split"
     if left_out:
         title += f"; {left_out:,} nodes further from the outputs are left out"
     axes.text(MARGIN / 2, 0.25, title, fontsize=FONT + 3, va="center", gid="title")

@@ -25,6 +25,8 @@ LOOKS = {
     "boundary": Look("boundary: run by dx, and dw starts here", "box", "#E69F00", line=2.0),
     "eager boundary": Look("boundary whose weight gradients are caught in dx", "box", "#D55E00", "//", line=2.0),
     "input": Look("input", "ellipse", "#FFFFFF", line=2.0),
+    "operation": Look("operation", "round", "#56B4E9"),
+    "leaf": Look("leaf", "ellipse", "#FFFFFF", line=2.0),
     "unused": Look("not needed", "round", "#E5E5E5", dashed=True),
 }
 

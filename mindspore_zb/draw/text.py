@@ -8,8 +8,10 @@ MAX_NAMES = 4
 
 def explanation_text(explanation: Any, max_nodes: Optional[int]) -> str:
     """See :meth:`mindspore_zb.explanation.Explanation.text`."""
-    lines = [*_header(explanation), "", *_group_table(explanation, max_nodes), "", *_legend(), "",
-             *graph_lines(explanation.nodes, explanation.roots, max_nodes)]
+    graph = [*_legend(), "", *graph_lines(explanation.nodes, explanation.roots, max_nodes)]
+    if explanation.state == "history":
+        return "\n".join([*_history_header(explanation), "", *graph])
+    lines = [*_header(explanation), "", *_group_table(explanation, max_nodes), "", *graph]
     return "\n".join(lines)
 
 
@@ -23,9 +25,19 @@ def _header(explanation: Any) -> List[str]:
     for leaf in explanation.inputs:
         unused = "" if leaf.node is not None else ", which no output depends on: its gradient is zeros"
         lines.append(f"input {leaf.name} {format_shape(leaf.shape)} {leaf.dtype}{unused}")
+    if explanation.saved_bytes is not None:
+        more = f"; {explanation.unsaved_bytes:,} bytes without recompute" \
+            if explanation.unsaved_bytes != explanation.saved_bytes else ""
+        lines.append(f"{explanation.saved_bytes:,} bytes cross from the compiled forward to dx and dw{more}")
     if explanation.state == "dx computed":
         lines.append(f"{explanation.held_bytes:,} bytes wait for dw, each storage counted once")
     return lines
+
+
+def _history_header(explanation: Any) -> List[str]:
+    leaves = [f"leaf {leaf.name} {format_shape(leaf.shape)} {leaf.dtype}".rstrip() for leaf in explanation.leaves]
+    return [f"History of {_count(len(explanation.roots), 'tensor')}: "
+            f"{_count(len(explanation.nodes), 'node')}, {_count(len(leaves), 'leaf', 'leaves')} among them", *leaves]
 
 
 def _count(number: int, word: str, plural: str = "") -> str:
@@ -70,10 +82,9 @@ def _group_state(group: Any) -> str:
 
 
 def _legend() -> List[str]:
-    return ["The graph, outputs first: a line's gradients go to the lines branching off it and to the next line on its "
-            "level.",
-            "[1] is the place of an edge, 0 if nothing is said; ':2' a slot other than 0; '-> #7' a shared node that "
-            "comes further down."]
+    return ["The graph, outputs first: a line's gradients go to the lines branching off it",
+            "and to the next line on its level. [1] is the place of an edge, 0 if nothing is",
+            "said; ':2' a slot other than 0; '-> #7' a shared node that comes further down."]
 
 
 def graph_lines(nodes: Sequence[Any], roots: Sequence[Tuple[int, int]], limit: Optional[int]) -> List[str]:
@@ -143,13 +154,13 @@ def _children(nodes: Sequence[Any], node: int, waiting: List[int],
 def node_label(nodes: Sequence[Any], number: int, parents: int) -> str:
     """One line on a node: number, name, shapes and what it is to the split."""
     node = nodes[number]
-    marks = [_role(node)]
+    marks = [] if node.role in ("operation", "leaf") else [_role(node)]
     if node.root_slots:
         marks.append("output" if node.root_slots == (0,) else f"output in slots {list(node.root_slots)}")
     if parents > 1:
         marks.append(f"shared by {parents}")
     shapes = " ".join("?" if shape is None else format_shape(shape) for shape in node.shapes)
-    return f"#{number} {node.name}{' ' + shapes if shapes else ''}  {', '.join(marks)}"
+    return f"#{number} {node.name}{' ' + shapes if shapes else ''}  {', '.join(marks)}".rstrip()
 
 
 def _role(node: Any) -> str:
@@ -169,3 +180,19 @@ def format_shape(shape: Sequence[int]) -> str:
     ('(2, 3)', '(4)', '()')
     """
     return f"({', '.join(map(str, shape))})"
+
+
+def format_bytes(number: int) -> str:
+    """Bytes in the unit that suits, to three digits; powers of ten.
+
+    >>> format_bytes(999), format_bytes(1234), format_bytes(46_170_000), format_bytes(-2_000)
+    ('999 B', '1.23 kB', '46.2 MB', '-2 kB')
+    """
+    value = float(number)
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(value) < 999.5:
+            break
+        value /= 1000
+    else:
+        unit = "TB"
+    return f"{value:.3g} {unit}"

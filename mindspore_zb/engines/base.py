@@ -2,7 +2,7 @@
 
 import abc
 from dataclasses import dataclass
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,9 @@ class Description:
         passes: in how many runs dx is computed.
         groups: in the order of :meth:`Recording.groups`.
         held_bytes: what all groups together hold, each storage once.
+        saved_bytes: of compiled code, the bytes of values that cross from the forward to dx and dw, inputs included,
+            parameters left out; None where nothing is compiled.
+        unsaved_bytes: the same if nothing were computed again in the backward.
     """
 
     nodes: Tuple[NodeDescription, ...]
@@ -84,6 +87,8 @@ class Description:
     passes: int
     groups: Tuple[GroupDescription, ...]
     held_bytes: int
+    saved_bytes: Optional[int] = None
+    unsaved_bytes: Optional[int] = None
 
 
 class Recording(abc.ABC):
@@ -113,6 +118,15 @@ class Recording(abc.ABC):
     @abc.abstractmethod
     def held_bytes(self, groups: Sequence[int]) -> int:
         """Bytes that wait for dw of these groups: captured gradients and saved activations, each storage once."""
+
+    @abc.abstractmethod
+    def held_storages(self) -> Dict[int, int]:
+        """Address and bytes of each storage that is held at this moment besides what MindSpore's own nodes saved:
+        captured gradients, and the values between compiled pieces; parameters left out."""
+
+    def watch_nodes(self, tell: Callable[[str], None]) -> None:
+        """Have ``tell`` called with the name of each operation right before its backward runs, from now on. Compiled
+        pieces tell nothing."""
 
     @abc.abstractmethod
     def describe(self) -> Description:

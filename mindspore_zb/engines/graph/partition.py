@@ -202,11 +202,11 @@ def _cross(joint: Joint, forward: FrozenSet[str], closure: FrozenSet[str], gathe
            recompute: str) -> Partition:
     """Find what each piece reads and gives."""
     graph = joint.graph
-    before = _crossing_bytes(graph, forward, [closure, *(group.nodes for group in gathered)])
+    before = _crossing_bytes(joint, forward, [closure, *(group.nodes for group in gathered)])
     again = _computed_again(graph, forward, [closure, *(group.nodes for group in gathered)], recompute)
     closure = _with_computed_again(graph, closure, again)
     gathered = [replace(group, nodes=_with_computed_again(graph, group.nodes, again)) for group in gathered]
-    after = _crossing_bytes(graph, forward, [closure, *(group.nodes for group in gathered)])
+    after = _crossing_bytes(joint, forward, [closure, *(group.nodes for group in gathered)])
     dw = []
     wanted: Dict[str, None] = dict.fromkeys(joint.dxs)
     for number, group in enumerate(gathered):
@@ -265,10 +265,11 @@ def _with_computed_again(graph: JointGraph, nodes: FrozenSet[str], again: Frozen
     return frozenset(found)
 
 
-def _crossing_bytes(graph: JointGraph, forward: FrozenSet[str], pieces: Sequence[FrozenSet[str]]) -> int:
+def _crossing_bytes(joint: Joint, forward: FrozenSet[str], pieces: Sequence[FrozenSet[str]]) -> int:
+    graph = joint.graph
+    inputs = frozenset(graph.inputs[:len(joint.forward.inputs)])  # those behind are sens, which comes with dx
     values = _distinct(value for nodes in pieces for value in _reads(graph, nodes))
-    return sum(graph.nbytes(value) for value in values
-               if graph.node_of(value) in forward or value in graph.inputs)
+    return sum(graph.nbytes(value) for value in values if graph.node_of(value) in forward or value in inputs)
 
 
 def _reads(graph: JointGraph, nodes: AbstractSet[str]) -> Tuple[str, ...]:

@@ -136,6 +136,17 @@ class GraphRecording(Recording):
                 held[tensor.data_ptr()] = tensor.nbytes
         return held
 
+    def held_storages(self) -> Dict[int, int]:
+        storages: Dict[int, int] = {}
+        for name, tensor in self._values.items():
+            if name not in self._program.parameters:
+                storages[tensor.data_ptr()] = max(tensor.nbytes, storages.get(tensor.data_ptr(), 0))
+        return storages
+
+    def crossing_bytes(self) -> Tuple[int, int]:
+        """Bytes that cross from the forward to the backward, and those that would if nothing were computed again."""
+        return self._program.partition.saved_bytes, self._program.partition.unsaved_bytes
+
     def describe(self) -> Description:
         held = [self.held_bytes([number]) for number in range(len(self._program.layout.groups))]
         return describe_layout(self._program.layout, self._wanted_inputs, self._wanted_weights, held,

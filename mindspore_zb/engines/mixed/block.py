@@ -31,6 +31,8 @@ class BlockCall:
     Attributes:
         keep: whether the next backward may come again.
         whole: whether the next backward computes the weights' gradients at once.
+        crossing: bytes of values that cross from its forward to its backward, and those that would if nothing were
+            computed again.
         waits: whether dx is over and left it to dw to run the block.
     """
 
@@ -40,6 +42,7 @@ class BlockCall:
         self.groups: Tuple[GroupInfo, ...] = tuple(
             GroupInfo(tuple(positions[place] for place in info.weights), info.boundaries)
             for info in recording.groups())
+        self.crossing = recording.crossing_bytes()
         self._positions = positions
         self.keep = False
         self.whole = False
@@ -93,6 +96,14 @@ class BlockCall:
         """Bytes that wait for dw of these pieces, by the address of their storage."""
         waiting = self._fresh if self.waits else self._ran
         return {} if waiting is None else waiting.held(pieces)
+
+    def held_storages(self) -> Dict[int, int]:
+        """Address and bytes of each storage that it holds, parameters left out."""
+        storages: Dict[int, int] = {}
+        for recording in (self._fresh, self._ran):
+            if recording is not None:
+                storages.update(recording.held_storages())
+        return storages
 
     def forget_forward(self) -> None:
         """Let go of what only a backward of the block would need: none comes any more."""

@@ -49,7 +49,9 @@ def describe_mixed(net: Description, calls: Sequence[BlockCall], groups: Sequenc
             held.update(calls[number].held(pieces))
     return replace(net, nodes=tuple(nodes), weights=tuple(weights),
                    groups=tuple(_describe_group(net, calls, group, places, nodes) for group in groups),
-                   held_bytes=net.held_bytes + sum(held.values()))
+                   held_bytes=net.held_bytes + sum(held.values()),
+                   saved_bytes=sum(call.crossing[0] for call in calls),
+                   unsaved_bytes=sum(call.crossing[1] for call in calls))
 
 
 def _add_edge(nodes: List[NodeDescription], anchor: int, other: int) -> None:

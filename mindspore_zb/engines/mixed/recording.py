@@ -1,7 +1,7 @@
 """The recording of an eager net with compiled blocks: the net's own recording, and those of the blocks' calls."""
 
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from mindspore_zb.engines.base import BoundaryInfo, Description, GroupInfo, Recording
 from mindspore_zb.engines.mixed.block import BlockCall
@@ -115,6 +115,15 @@ class MixedRecording(Recording):
             for number, pieces in group.pieces().items():
                 held.update(self._calls[number].held(pieces))
         return sum(held.values()) + self._net.held_bytes([number for group in chosen for number in group.net_groups])
+
+    def held_storages(self) -> Dict[int, int]:
+        storages = self._net.held_storages()
+        for call in self._calls:
+            storages.update(call.held_storages())
+        return storages
+
+    def watch_nodes(self, tell: Callable[[str], None]) -> None:
+        self._net.watch_nodes(tell)
 
     def describe(self) -> Description:
         return describe_mixed(self._net.describe(), self._calls, self._arrangement().groups, self._count)

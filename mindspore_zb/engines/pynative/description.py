@@ -1,12 +1,14 @@
-"""A plan, and what is known of it in one forward, as an engine-independent :class:`Description`."""
+"""A plan, and what is known of it in one forward, as an engine-independent :class:`Description`; and the plain history
+of tensors."""
 
-from typing import Mapping, Optional, Tuple
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mindspore_zb.engines.base import Description, GroupDescription, NodeDescription, Shape
 from mindspore_zb.engines.pynative.dw import GroupState, held_bytes
-from mindspore_zb.engines.pynative.native import output_meta
+from mindspore_zb.engines.pynative.native import Meta, grad_edge, leaf_id, node_id, output_meta
 from mindspore_zb.engines.pynative.planner import GroupPlan, Plan
-from mindspore_zb.engines.pynative.snapshot import Snapshot
+from mindspore_zb.engines.pynative.snapshot import Snapshot, take_snapshot
 
 
 def describe_plan(plan: Plan, snapshot: Optional[Snapshot], states: Mapping[int, GroupState]) -> Description:
@@ -25,6 +27,45 @@ def describe_plan(plan: Plan, snapshot: Optional[Snapshot], states: Mapping[int,
         passes=len(plan.passes),
         groups=tuple(_describe_group(entry, states.get(number)) for number, entry in enumerate(plan.groups)),
         held_bytes=held_bytes(states.values()))
+
+
+@dataclass(frozen=True)
+class History:
+    """The backward graph behind some tensors, as MindSpore has it.
+
+    Attributes:
+        nodes: the operations and leaves; a leaf has the name of its Parameter.
+        roots: ``(node, slot)`` of each tensor, None for one without history.
+        leaves: number, shape and dtype of each leaf, None for a shape that MindSpore does not tell.
+    """
+
+    nodes: Tuple[NodeDescription, ...]
+    roots: Tuple[Optional[Tuple[int, int]], ...]
+    leaves: Tuple[Tuple[int, Optional[Meta]], ...]
+
+
+def describe_history(tensors: Sequence[Any], parameters: Sequence[Any] = ()) -> History:
+    """The graph behind tensors, to its leaves.
+
+    Args:
+        tensors: the tensors.
+        parameters: Parameters that are called by their names of today; MindSpore knows that of the day they were made.
+    """
+    names: Dict[Optional[int], str] = {leaf_id(parameter): parameter.name for parameter in parameters}
+    snapshot = take_snapshot([grad_edge(tensor) for tensor in tensors], (), (), since=BEFORE_ALL)
+    nodes: List[NodeDescription] = []
+    leaves: List[Tuple[int, Optional[Meta]]] = []
+    for number, (name, edges) in enumerate(zip(snapshot.names, snapshot.graph().edges)):
+        if not edges:
+            node = snapshot.nodes[number]
+            name = names.get(node_id(node)) or node.name()
+            leaves.append((number, output_meta(node, 0)))
+        nodes.append(NodeDescription(name, tuple(edges), _shapes(snapshot, number)))
+    return History(tuple(nodes), snapshot.roots, tuple(leaves))
+
+
+BEFORE_ALL = -1
+"""A sequence number that every node exceeds."""
 
 
 def _leaves(plan: Plan) -> Tuple[Tuple[Optional[int], ...], Tuple[Optional[int], ...]]:

@@ -143,6 +143,18 @@ def meta_bytes(meta: Optional[Meta]) -> int:
     return math.prod(shape) * int(bits or 8) // 8
 
 
+def storage_of(tensor: Tensor) -> Tuple[int, int]:
+    """Address and bytes of the whole storage behind a tensor, which may be a view of a part of it."""
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), storage.nbytes()
+
+
+def made_by(tensor: Tensor) -> str:
+    """The operation whose result a tensor is, or the name of a leaf; "" without history."""
+    node = tensor._grad_node
+    return "" if node is None else node.name()
+
+
 def sync() -> None:
     """Wait until everything issued so far has run."""
     _pynative_executor.sync()

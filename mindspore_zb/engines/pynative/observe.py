@@ -131,6 +131,18 @@ def unobserved() -> Iterator[None]:
         _ACTIVE.observation = observation
 
 
+@contextlib.contextmanager
+def watching_cells() -> Iterator[List[nn.Cell]]:
+    """Yields a list that holds, while a forward of this thread runs, the Cells that are being called, the innermost
+    last. Inside of compiled code nothing is called."""
+    outer = getattr(_ACTIVE, "cells", None)
+    _ACTIVE.cells = []
+    try:
+        yield _ACTIVE.cells
+    finally:
+        _ACTIVE.cells = outer
+
+
 class _StandIns:
     """Replaces attributes while at least one forward is watched, and puts them back."""
 
@@ -149,8 +161,10 @@ class _StandIns:
                 self._replace(_recompute._RecomputeCell, "construct", _watched_reentrant)
                 self._replace(PyNativeExecutor, "call_custom_bprop", _in_top_cell)
                 self._replace(_JitExecutor, "__call__", _watched_jit)
-                if _GRAPH_CELLS:  # not always: a method of the base class of all Cells is dear to replace
-                    self._replace(nn.Cell, "__call__", _watched_cell)
+            # Not always: a method of the base class of all Cells is dear to replace.
+            if (_GRAPH_CELLS or getattr(_ACTIVE, "cells", None) is not None) and \
+                    not any(owner is nn.Cell for owner, _, _ in self._replaced):
+                self._replace(nn.Cell, "__call__", _watched_cell)
 
     def leave(self) -> None:
         with self._lock:
@@ -303,12 +317,22 @@ def _block_behind(executor: Any) -> Any:
 
 
 def _watched_cell(original: Any) -> Any:
-    @functools.wraps(original)
-    def __call__(self, *args, **kwargs):
+    def call(self, args, kwargs):
         intercept = _interceptor() if is_graph_cell(self) else None
         if intercept is None or self._recompute_cell is not None:
             return original(self, *args, **kwargs)
         return intercept(self, args, kwargs, functools.partial(original, self, *args, **kwargs))
+
+    @functools.wraps(original)
+    def __call__(self, *args, **kwargs):
+        running = getattr(_ACTIVE, "cells", None)
+        if running is None:
+            return call(self, args, kwargs)
+        running.append(self)
+        try:
+            return call(self, args, kwargs)
+        finally:
+            running.pop()
 
     return __call__
 

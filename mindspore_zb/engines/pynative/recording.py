@@ -1,5 +1,6 @@
 """The PyNative engine's recording of one forward pass."""
 
+import functools
 import uuid
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
@@ -172,6 +173,18 @@ class PynativeRecording(Recording):
     def held_bytes(self, groups: Sequence[int]) -> int:
         return held_bytes([self._states[number] for number in groups if number in self._states])
 
+    def held_storages(self) -> Dict[int, int]:
+        storages: Dict[int, int] = {}
+        for state in self._states.values():
+            storages.update(state.captured())
+        return storages
+
+    def watch_nodes(self, tell: Callable[[str], None]) -> None:
+        snapshot = self._take_snapshot()
+        for node, name in zip(snapshot.nodes, snapshot.names):
+            if name:
+                node.register_prehook(functools.partial(_tell_name, tell, name))  # goes with the node
+
     def describe(self) -> Description:
         return describe_plan(self.plan(), self._snapshot, self._states)
 
@@ -188,6 +201,11 @@ class PynativeRecording(Recording):
         self._inputs = ()
         self._snapshot = None
         self._observation = None
+
+
+def _tell_name(tell: Callable[[str], None], name: str, _grads: Any) -> None:
+    """A prehook that tells which operation's backward comes now."""
+    tell(name)
 
 
 def record(fn: Callable[..., Any], args: tuple, kwargs: dict, inputs: Sequence[Any], weights: Sequence[Any],
