@@ -42,5 +42,5 @@ def describe_layout(layout: Layout, wanted_inputs: Sequence[Optional[int]],
     return Description(nodes=tuple(nodes), roots=((0, 0),), inputs=inputs,
                        weights=tuple(weights.get(number) for number in range(len(wanted_weights))),
                        closure=(0, *(node for node in inputs if node is not None)), eager=(), passes=1,
-                       groups=tuple(groups), held_bytes=held_together, saved_bytes=program.partition.saved_bytes,
-                       unsaved_bytes=program.partition.unsaved_bytes)
+                       groups=tuple(groups), held_bytes=held_together, saved_bytes=layout.saved_bytes,
+                       unsaved_bytes=layout.unsaved_bytes)

@@ -145,7 +145,7 @@ class GraphRecording(Recording):
 
     def crossing_bytes(self) -> Tuple[int, int]:
         """Bytes that cross from the forward to the backward, and those that would if nothing were computed again."""
-        return self._program.partition.saved_bytes, self._program.partition.unsaved_bytes
+        return self._program.layout.saved_bytes, self._program.layout.unsaved_bytes
 
     def describe(self) -> Description:
         held = [self.held_bytes([number]) for number in range(len(self._program.layout.groups))]
