@@ -37,7 +37,7 @@ setup(
     ],
     entry_points={"console_scripts": ["mindspore_zb=mindspore_zb.cli:main"]},
     extras_require={
-        "test": ["pytest", "hypothesis", "pytest-timeout", *VIZ],
+        "test": ["pytest", "hypothesis", "pytest-timeout", "pytest-xdist", *VIZ],
         "viz": VIZ,
     },
 )

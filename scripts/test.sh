@@ -11,7 +11,9 @@ set -euo pipefail
 
 all_tests="tests st"
 engine_tests="tests/engines/pynative tests/engines/graph/test_engine.py tests/memory tests/test_values*.py tests/test_section7*.py tests/test_grad_function.py tests/test_weight_groups.py tests/test_results.py"
-# Hooks, recompute and graphs of thousands of nodes always fall back; the networks go through st/test_parity.py.
+# Hooks, recompute and graphs of thousands of nodes always fall back; networks and random programs are compiled elsewhere.
+# Files are shared out to as many processes as there are cores, four at most.
+parallel="-n auto --maxprocesses=4 --dist=loadfile"
 graph_tests="tests/test_section7_arguments.py tests/test_section7_cells.py tests/test_section7_graphs.py tests/test_section7_inputs.py tests/test_section7_opaque.py tests/test_section7_sens.py"
 
 # shellcheck source=scripts/environment.sh
@@ -35,15 +37,16 @@ for argument in "$@"; do
     fi
     if [ "$argument" = --graph ]; then
         paths=$graph_tests
+        parallel="" # one process counts what falls back
     fi
     pytest_arguments+=("$argument")
 done
 for argument in "$@"; do
     # path or path::test
-    [ ! -e "${argument%%::*}" ] || paths=""
+    [ ! -e "${argument%%::*}" ] || paths="" parallel=""
 done
 
 use_environment "$version"
-# $paths is split and its patterns are expanded on purpose; the odd form of the array is for bash 3 and `set -u`.
+# $paths and $parallel are split, and patterns expanded, on purpose; the odd form of the array is for bash 3 and `set -u`.
 # shellcheck disable=SC2086
-exec "$environment_python" -m pytest $paths ${pytest_arguments[@]+"${pytest_arguments[@]}"}
+exec "$environment_python" -m pytest $parallel $paths ${pytest_arguments[@]+"${pytest_arguments[@]}"}
