@@ -324,7 +324,8 @@ def test_all_comes_back():
         assert found.shape == tensor.shape
 
 
-@pytest.mark.parametrize("constant", [ms.float32, object(), (1,), np.float32(1)], ids=str)
+@pytest.mark.parametrize("constant", [ms.float32, object(), (1,), np.float32(1)],
+                         ids=lambda constant: type(constant).__name__)
 def test_constants_without_a_text_form_are_not_kept(constant, tmp_path):
     store.keep_blueprint(str(tmp_path), "name", some_blueprint({}, NestedResult("('tensor', 0)", [constant])))
     assert not os.listdir(tmp_path)
