@@ -4,6 +4,7 @@ import argparse
 from typing import List
 
 from mindspore_zb.commands import schedule
+from mindspore_zb.counted import counted
 from mindspore_zb.errors import ArgumentValueError, ZeroBubbleError
 from mindspore_zb.factories import make
 
@@ -48,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     show_table(f"one micro-batch of {arguments.factory}, engine {times.engine}", ("", "ms"),
                [(name, f"{seconds * 1e3:.3f}") for name, seconds in (("T_F, forward", times.f), ("T_B, dx", times.b),
                                                                      ("T_W, dw", times.w))],
-               f"medians of {arguments.rounds}")
+               f"medians of {counted(arguments.rounds, 'micro-batch')}")
     line = schedule_line(arguments, [times.f * 1e3, times.b * 1e3, times.w * 1e3])
     print(f"\npython -m mindspore_zb schedule {' '.join(line)}\n")
     if arguments.stages is None:
