@@ -71,7 +71,7 @@ def compare(costs: Costs, stages: int, microbatches: int, *, memory_limit: Optio
     _check_names(names, chunks)
     if "auto" in names:  # before anything that takes long
         check_size(stages, microbatches, min(chunks, 2), weight_parts, searched=True,
-                   advice="leave out the search, by names without 'auto', or take fewer of one of them")
+                   advice="leave out the search (--names 1f1b,zb-h1,zb-h2,zb-v), or take fewer of one of them")
     runs = []
     for name in [name for name in GENERATORS if name in names]:
         schedule = generate(name, stages=stages, microbatches=microbatches, weight_parts=weight_parts)

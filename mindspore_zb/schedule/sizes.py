@@ -5,7 +5,7 @@ from mindspore_zb.errors import ArgumentValueError
 
 MOST_COMPUTATIONS = 500_000
 """The most F, B and W of a schedule that is made here: about ten seconds, and half a gigabyte."""
-MOST_SEARCHED = 100_000
+MOST_SEARCHED = 60_000
 """The most of them in each of the schedules that a search tries: about half a minute in all."""
 
 
@@ -34,7 +34,6 @@ but 500000 are the most that is made: take fewer of one of them
         most, what = MOST_SEARCHED, "searched among"
     if number > most:
         sizes = [counted(stages, "rank"), counted(microbatches, "micro-batch")]
-        sizes += [counted(chunks, "chunk")] * (chunks > 1) + [counted(weight_parts, "part of each W")] * (
-            weight_parts > 1)
+        sizes += [counted(chunks, "chunk")] * (chunks > 1) + [f"W in {weight_parts} parts"] * (weight_parts > 1)
         raise ArgumentValueError(f"{', '.join(sizes[:-1])} and {sizes[-1]} make a schedule of {number} computations, "
                                  f"but {most} are the most that is {what}: {advice}")
