@@ -111,16 +111,16 @@ def _frozen_sequence(name: str, value: Any, depth: int) -> Any:
     if not len(value) and name != "comm":  # one rank has no neighbours
         raise ArgumentValueError(f"{name} is empty: give one number, or one for each rank")
     if not depth:
-        raise ArgumentTypeError(f"{name} has a number for each rank, or several, one for each chunk; deeper it does not "
-                                "nest")
+        raise ArgumentTypeError(f"{name} has a number for each rank, or for each of its chunks, and does not nest "
+                                "deeper")
     return tuple(_frozen(name, item, depth - 1) for item in value)
 
 
 def _by_stage(name: str, value: Any, ranks: int, chunks: int) -> Tuple[float, ...]:
     per_rank = value if isinstance(value, tuple) else (value,) * ranks
     if len(per_rank) != ranks:
-        raise ArgumentValueError(f"{name} has {counted(len(per_rank), 'number')} for {counted(ranks, 'rank')}: give one "
-                                 "number, or one for each rank")
+        raise ArgumentValueError(f"{name} has {counted(len(per_rank), 'number')} for {counted(ranks, 'rank')}: give "
+                                 "one number, or one for each rank")
     stages = [0.0] * (ranks * chunks)
     for rank, cost in enumerate(per_rank):
         if not isinstance(cost, tuple):

@@ -59,7 +59,7 @@ def save_csv(schedule: Schedule, path: Any) -> None:
     writer.writerow(["name", schedule.name, "microbatches", schedule.microbatches, "chunks", schedule.chunks])
     writer.writerows([["rank", rank, *map(str, actions)] for rank, actions in enumerate(schedule.actions)])
     try:
-        content = text.getvalue().encode("utf-8")  # before the file is opened: what cannot be encoded overwrites nothing
+        content = text.getvalue().encode("utf-8")  # what cannot be encoded overwrites nothing
         with open(path, "wb") as file:
             file.write(content)
     except (OSError, UnicodeEncodeError) as error:

@@ -30,8 +30,8 @@ class Schedule:
 
     Raises:
         ArgumentTypeError: something else than actions and integers.
-        ScheduleError: no ranks, no micro-batches or no chunks, or more than :data:`MOST_CHUNKS` chunks. Whether the actions can be run is for
-            :func:`~mindspore_zb.schedule.validation.validate` to say.
+        ScheduleError: no ranks, micro-batches or chunks, or more chunks than :data:`MOST_CHUNKS`. Whether the actions
+            can be run is for :func:`~mindspore_zb.schedule.validation.validate` to say.
 
     >>> from mindspore_zb.schedule import generate
     >>> print(generate("zb-h1", stages=2, microbatches=2))

@@ -60,7 +60,7 @@ def test_each_direction_can_have_a_group_of_its_own():
 
 
 def test_the_time_to_wait_is_above_zero():
-    with pytest.raises(ArgumentValueError, match="timeout must be above 0 seconds, not 0"):
+    with pytest.raises(ArgumentValueError, match="timeout is a finite number above 0, in seconds, not 0"):
         connect(timeout=0)
 
 
