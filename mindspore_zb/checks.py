@@ -22,6 +22,15 @@ def kind_of(value: Any) -> str:
     return "None" if value is None else type(value).__name__
 
 
+def a_kind_of(value: Any) -> str:
+    """The same with an article, for messages.
+
+    >>> a_kind_of(None), a_kind_of(2.5)
+    ('None', 'a float')
+    """
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
 def check_count(name: str, value: Any, least: int = 1, most: int = MOST) -> int:
     """An integer within bounds.
 
@@ -38,9 +47,9 @@ def check_count(name: str, value: Any, least: int = 1, most: int = MOST) -> int:
         except (TypeError, ValueError):  # arrays and tensors have __index__, whatever they hold
             raise ArgumentTypeError(f"{name} is an integer, not {kind_of(value)}") from None
     if value < least:
-        raise ArgumentValueError(f"{name} is at least {least}, not {_short(value)}")
+        raise ArgumentValueError(f"{name} is at least {least}, not {in_short(value)}")
     if value > most:
-        raise ArgumentValueError(f"{name} is at most {most}, not {_short(value)}")
+        raise ArgumentValueError(f"{name} is at most {most}, not {in_short(value)}")
     return value
 
 
@@ -122,6 +131,10 @@ def _is_bool(value: Any) -> bool:
     return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")
 
 
-def _short(number: int) -> str:
-    """Python refuses to print integers of very many digits."""
+def in_short(number: int) -> str:
+    """The digits of an integer, or how many there are: Python refuses to print very many.
+
+    >>> in_short(12), in_short(10 ** 400)
+    ('12', 'one of 401 digits')
+    """
     return str(number) if abs(number) < 10 ** 20 else f"one of {int(number.bit_length() * 0.30103) + 1} digits"

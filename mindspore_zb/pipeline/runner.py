@@ -5,7 +5,7 @@ import hashlib
 import json
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
-from mindspore_zb.checks import check_count, check_flag, check_kind, check_number, kind_of
+from mindspore_zb.checks import a_kind_of, check_count, check_flag, check_kind, check_number, kind_of
 from mindspore_zb.counted import counted
 from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, PipelineError, StateError
 from mindspore_zb.memory import SavedTensorLedger
@@ -174,7 +174,7 @@ class Pipeline:
         given = _checked_extras(extras, last)
         for stage, name, value in ((0, "inputs", inputs), (last, "targets", targets)):
             if not isinstance(value, tuple):
-                raise ArgumentTypeError(f"{name} must be the tuple of the arguments, not a {type(value).__name__}")
+                raise ArgumentTypeError(f"{name} must be the tuple of the arguments, not {a_kind_of(value)}")
             given[stage] = given.get(stage, ()) + value
         self._arguments = {
             stage: [tuple(piece) for piece in split_batch(
@@ -283,13 +283,13 @@ def _check_stages(schedule: Schedule, stages: Union[Stage, Mapping[int, Stage]],
         stages = {wanted[0]: stages}
     named = f"stage{'s' if len(wanted) > 1 else ''} {' and '.join(map(str, wanted))}"
     if not isinstance(stages, Mapping):
-        raise ArgumentTypeError(f"stages must be a dict of the {named} of rank {rank}, not a {type(stages).__name__}")
+        raise ArgumentTypeError(f"stages must be a dict of the {named} of rank {rank}, not {a_kind_of(stages)}")
     if set(stages) != set(wanted):
         raise ArgumentValueError(f"rank {rank} has the {named} in this schedule, but stages holds "
                                  f"{', '.join(map(str, stages)) or 'none'}")
     for number, stage in stages.items():
         if not isinstance(stage, Stage):
-            raise ArgumentTypeError(f"stages[{number}] must be a Stage, not a {type(stage).__name__}")
+            raise ArgumentTypeError(f"stages[{number}] must be a Stage, not {a_kind_of(stage)}")
     return dict(sorted(stages.items()))
 
 
@@ -318,5 +318,5 @@ def _checked_extras(extras: Any, last: int) -> Dict[int, tuple]:
         if check_count("a stage in extras", stage, least=0) > last:
             raise ArgumentValueError(f"extras has arguments for stage {stage}, but the last stage is {last}")
         if not isinstance(value, tuple):
-            raise ArgumentTypeError(f"extras[{stage}] must be the tuple of the arguments, not a {type(value).__name__}")
+            raise ArgumentTypeError(f"extras[{stage}] must be the tuple of the arguments, not {a_kind_of(value)}")
     return dict(extras)

@@ -5,6 +5,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from mindspore_zb.api import check_mode, run_forward
 from mindspore_zb.arguments import check_weights
+from mindspore_zb.checks import a_kind_of
 from mindspore_zb.errors import ArgumentTypeError, StateError
 from mindspore_zb.grad_function import GradFunction
 from mindspore_zb.pipeline.metas import MessageMeta
@@ -47,7 +48,7 @@ class Stage:
 
     def __post_init__(self):
         if not callable(self.fn):
-            raise ArgumentTypeError(f"fn of a stage must be callable, not a {type(self.fn).__name__}")
+            raise ArgumentTypeError(f"fn of a stage must be callable, not {a_kind_of(self.fn)}")
         check_mode(self.mode)
         weights = self.weights
         if weights is None:

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from mindspore_zb.checks import MOST, check_count, check_text
+from mindspore_zb.checks import MOST, check_count, check_text, in_short
 from mindspore_zb.errors import ScheduleError
 
 COMPUTATIONS = ("F", "B", "W")
@@ -60,7 +60,7 @@ class Action:
                 object.__setattr__(self, name, check_count(name, getattr(self, name), least=0))
         if not (0 <= self.stage <= MOST and 0 <= self.microbatch <= MOST):
             raise ScheduleError("stage and micro-batch count from 0 to a billion, but here are "
-                                f"{self.stage} and {self.microbatch}")
+                                f"{in_short(self.stage)} and {in_short(self.microbatch)}")
         if not 0 <= self.part < self.parts or (self.parts > 1 and self.kind != "W"):
             raise ScheduleError(f"{self} cannot be: only a W has parts, numbered from 0")
 

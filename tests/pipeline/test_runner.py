@@ -46,7 +46,7 @@ def test_a_pipeline_is_checked():
         Pipeline(schedule, {0: stage, 1: stage}, end)
     with pytest.raises(ArgumentTypeError, match=r"stages\[3\] must be a Stage, not a Dense"):
         Pipeline(schedule, {0: stage, 3: nn.Dense(2, 2)}, end)
-    with pytest.raises(ArgumentValueError, match="the schedule is for 2 ranks, but there are 1"):
+    with pytest.raises(ArgumentValueError, match="the schedule is for 2 ranks, but there is 1"):
         Pipeline(schedule, {0: stage, 3: stage})
     with pytest.raises(ScheduleError, match="never runs"):
         Pipeline(dataclasses.replace(schedule, actions=(schedule.actions[0], schedule.actions[1][:-1])),
