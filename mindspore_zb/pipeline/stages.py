@@ -77,6 +77,7 @@ class Flight:
         self._grad_fn: Optional[GradFunction] = None
         self._sens: Any = None
         self._state = "new"
+        self._parts_done = 0
 
     def forward(self, args: tuple) -> Any:
         """F: what the stage returns."""
@@ -103,16 +104,16 @@ class Flight:
         return [grad for grad in flat_gradients(dx) if grad is not None]
 
     def weight_grad(self, part: int, parts: int) -> Tuple[Sequence[Any], Sequence[Any]]:
-        """A part of W: weights, and their gradients."""
-        last = part == parts - 1
+        """A part of W: weights, and their gradients. The parts may come in any order."""
         weights, grads = self._weight_grad(part, parts)
-        if last:
+        self._parts_done += 1
+        if self._parts_done == parts:
             self._state, self._grad_fn, self._sens = "done", None, None
         return weights, grads
 
     def _weight_grad(self, part: int, parts: int) -> Tuple[Sequence[Any], Sequence[Any]]:
         weights = self._stage.weights
-        if self._grad_fn is None or (not self._has_dx and part):
+        if self._grad_fn is None or (not self._has_dx and self._parts_done):  # then the first part does it all
             return (), ()
         if not self._has_dx:
             sens, self._sens = self._sens, None
@@ -124,6 +125,11 @@ class Flight:
         computed = [(group.weights, group.compute()) for group in chosen]
         return ([weight for found, _ in computed for weight in found],
                 [grad for _, grads in computed for grad in grads])
+
+    @property
+    def done(self) -> bool:
+        """Whether all parts of W have been run."""
+        return self._state == "done"
 
     @property
     def held(self) -> str:
