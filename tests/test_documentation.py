@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-MODULES = ["api", "commands.parity", "commands.schedule", "decorator",
+MODULES = ["api", "checks", "commands.parity", "commands.schedule", "counted", "decorator",
            "draw.spans", "draw.trace", "engines.graph.callables", "engines.graph.checking", "engines.graph.frozen_state",
            "engines.graph.partition",
            "engines.graph.reached", "engines.graph.recompute", "engines.graph.refusals", "explanation", "factories",

@@ -110,7 +110,8 @@ class Schedule:
         if type(number) is int and 0 <= number < count:  # so it is nearly always
             return number
         if not 0 <= check_count(what, number, least=-MOST) < count:
-            raise ArgumentValueError(f"{what} {number} is not there: there are {counted(count, what)}, counted from 0")
+            raise ArgumentValueError(f"{what} {number} is not there: there {'is' if count == 1 else 'are'} "
+                                     f"{counted(count, what)}, counted from 0")
         return int(number)
 
     def __str__(self) -> str:
