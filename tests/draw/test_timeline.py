@@ -151,15 +151,15 @@ def test_thin_boxes_do_not_stretch_the_picture_and_are_no_border_alone():
 
 
 def test_very_many_ranks_keep_within_the_page_and_name_some_of_them():
-    figure = timeline_figure(entries("zb-h1", 130, 1))
+    figure = timeline_figure([(rank, f"{rank}F0", rank, rank + 1) for rank in range(0, 600, 60)] + [(599, "599F0", 0, 1)])
     assert max(figure.get_size_inches()) <= 42
     assert not overlapping(figure)
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert labels[0] == "rank 0" and len(labels) > 60
+    assert labels[0] == "rank 0" and 100 < len(labels) < 600
 
 
 def test_a_title_is_in_one_line_smaller_then_cut_and_no_formula():
-    for title in ("a $x^ title", "many words " * 8, "very many words " * 40, "two\nlines"):
+    for title in ("a $x^$ title", "many words " * 8, "very many words " * 40, "two\nlines"):
         figure = timeline_figure(entries("zb-h1", 2, 2), title=title, unit="$ms")
         shown = next(text for text in figure.texts if text.get_gid() == "title")
         assert not overlapping(figure) and shown.get_fontsize() >= 6 and "\n" not in shown.get_text()
