@@ -115,7 +115,7 @@ def _compiled(fn: Callable[..., Any], args: tuple, kwargs: dict, leaves: Sequenc
 
 def check_mode(mode: Any) -> None:
     """Raise unless ``mode`` is one that this version has."""
-    if mode not in ("auto", "pynative", "graph"):
+    if not isinstance(mode, str) or mode not in ("auto", "pynative", "graph"):
         raise ArgumentValueError(f"mode must be 'auto', 'pynative' or 'graph', not {mode!r}")
 
 

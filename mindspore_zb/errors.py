@@ -50,3 +50,6 @@ class PipelineError(ZeroBubbleError, RuntimeError):
         if action is not None:
             place += f", stage {action.stage}, micro-batch {action.microbatch}, action {action}"
         super().__init__(f"{place}: {reason}")
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.reason, self.rank, self.action)  # copied and pickled without saying the place twice

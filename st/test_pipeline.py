@@ -50,6 +50,8 @@ def test_all_ranks_end_when_one_fails(kind, reason, tmp_path):
             assert re.search(place, log), done.report()
         elif kind == "raise":
             assert f"PipelineError: {reason}" in log, done.report()
+    if kind == "kill":  # the scheduler, which runs the same program, does not take it for a failure to connect
+        assert "this is msrun's scheduler, which ends as a rank has ended" in done.logs["scheduler.log"], done.report()
 
 
 @pytest.mark.level1

@@ -9,13 +9,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-MODULES = ["api", "commands.explain", "commands.memory", "commands.parity", "commands.schedule", "decorator",
-           "draw.spans", "draw.text", "draw.trace", "engines.graph.callables", "engines.graph.checking",
-           "engines.graph.frozen_state", "engines.graph.partition", "engines.graph.reached", "engines.graph.recompute",
-           "engines.graph.refusals", "explanation", "factories", "health", "memory.device", "memory.formulas",
-           "memory.layers", "memory.ledger", "memory.recompute_price", "memory.report", "memory.storages",
-           "memory.timeline", "memory.transformer_block", "parity.compare", "parity.report", "parity.state",
-           "schedule_table", "settings", "structure", "terminal"]
+MODULES = [path.relative_to(ROOT).with_suffix("").parts for path in sorted((ROOT / "mindspore_zb").rglob("*.py"))
+           if re.search(r"^ *>>> ", path.read_text(encoding="utf-8"), re.MULTILINE)]
+"""All that show examples."""
 
 
 def test_python_blocks_of_the_readme_run_in_order(tmp_path, monkeypatch):
@@ -30,9 +26,9 @@ def test_python_blocks_of_the_readme_run_in_order(tmp_path, monkeypatch):
     assert len(readme.dw) == len(readme.stage.trainable_params()) and readme.compiled.__wrapped__
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", [".".join(parts).replace(".__init__", "") for parts in MODULES])
 def test_examples_in_docstrings(name):
-    module = importlib.import_module(f"mindspore_zb.{name}")
+    module = importlib.import_module(name)
     results = doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     assert results.attempted and not results.failed
 

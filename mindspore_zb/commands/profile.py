@@ -4,8 +4,10 @@ import argparse
 from typing import List
 
 from mindspore_zb.commands import schedule
+from mindspore_zb.counted import counted
 from mindspore_zb.errors import ArgumentValueError, ZeroBubbleError
 from mindspore_zb.factories import make
+from mindspore_zb.schedule.sizes import check_size
 
 HELP = "measure T_F, T_B and T_W of a stage and compare schedules under them"
 
@@ -29,6 +31,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure and print."""
     if arguments.stages is None and (arguments.microbatches or arguments.memory_limit):
         raise ArgumentValueError("-m and --memory-limit are for comparing schedules: give the ranks with -p too")
+    if arguments.stages is not None:  # before anything is measured
+        check_size(arguments.stages, arguments.microbatches or 2 * arguments.stages, 2, 1, searched=True,
+                   advice="take fewer of one of them, or measure without -p and give the command schedule --names")
     made = make(arguments.factory)
     if made.extras:
         raise ArgumentValueError(f"profile calls fn(*inputs) and cannot use the {', '.join(made.extras)} that "
@@ -48,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     show_table(f"one micro-batch of {arguments.factory}, engine {times.engine}", ("", "ms"),
                [(name, f"{seconds * 1e3:.3f}") for name, seconds in (("T_F, forward", times.f), ("T_B, dx", times.b),
                                                                      ("T_W, dw", times.w))],
-               f"medians of {arguments.rounds}")
+               f"medians of {counted(arguments.rounds, 'micro-batch')}")
     line = schedule_line(arguments, [times.f * 1e3, times.b * 1e3, times.w * 1e3])
     print(f"\npython -m mindspore_zb schedule {' '.join(line)}\n")
     if arguments.stages is None:

@@ -2,12 +2,16 @@
 
 import argparse
 import os
+import sys
 from typing import Any, List, Union
 
+from mindspore_zb.counted import counted
 from mindspore_zb.errors import ScheduleError
 
 HELP = "compare pipeline schedules under given costs; draw, trace and save one of them"
 
+LARGE = 10_000
+"""From how many computations on it is said beforehand that it takes a while: several seconds."""
 MICROSECONDS = {"s": 1e6, "ms": 1e3, "us": 1.0}
 
 
@@ -29,6 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chunks", type=count, default=2, metavar="V", help="the most stages per rank (default 2, "
                         "which admits zb-v)")
     parser.add_argument("--weight-parts", type=count, default=1, metavar="N", help="in how many parts to cut each dw")
+    parser.add_argument("--names", type=names, default=None, metavar="NAME,...", help="which schedules to compare, of "
+                        "1f1b,zb-h1,zb-h2,zb-v,auto (default: all; without auto nothing is searched for)")
     parser.add_argument("--load", metavar="CSV", help="compare the schedule in this file too")
     one = parser.add_argument_group("one of the schedules")
     one.add_argument("--show", metavar="NAME", help="which of the table (default: the lowest bubble rate that fits)")
@@ -41,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the table and write what was asked for."""
     from mindspore_zb.draw.picture_file import check_picture_path
-    from mindspore_zb.schedule import Costs
+    from mindspore_zb.schedule import NAMES, Costs
     from mindspore_zb.schedule_table import HEADER, compare
     from mindspore_zb.terminal import end_progress, progress_line, show_table
 
@@ -49,23 +55,40 @@ def run(arguments: argparse.Namespace) -> int:
         check_picture_path(arguments.picture)
     costs = Costs(f=arguments.f, b=arguments.b, w=arguments.w, comm=arguments.comm, m_b=arguments.m_b,
                   m_w=arguments.m_w)
+    others = _loaded(arguments)
+    _tell_if_large(arguments)
     try:
         comparison = compare(
             costs, arguments.stages, arguments.microbatches, memory_limit=arguments.memory_limit,
-            chunks=arguments.chunks, weight_parts=arguments.weight_parts, others=_loaded(arguments),
-            progress=progress_line("searching"))
+            chunks=arguments.chunks, weight_parts=arguments.weight_parts, names=arguments.names or NAMES,
+            others=others, progress=progress_line("searching"))
     finally:
         end_progress()
     limit = "" if arguments.memory_limit is None else f", memory limit {arguments.memory_limit:g}"
-    title = f"{arguments.stages} ranks, {arguments.microbatches} micro-batches{limit}"
+    title = f"{_sizes(arguments.stages, arguments.microbatches)}{limit}"
     notes = {"auto-1x": "auto-1x, auto-2x: found by search, with the memory of 1F1B and with twice that",
              "auto": "auto: found by search"}
     columns = len(HEADER) - (arguments.memory_limit is None)
     show_table(title, HEADER[:columns], [row[:columns] for row in comparison.rows()],
-               next(notes[label] for label in comparison.labels() if label in notes))
+               next((notes[label] for label in comparison.labels() if label in notes), ""))
     label = arguments.show or comparison.best()
     _write_one(arguments, label, comparison.run(label))
     return 0
+
+
+def _tell_if_large(arguments: argparse.Namespace) -> None:
+    """A word on stderr, in a pipe too, before what takes long; what would take too long is refused without it."""
+    from mindspore_zb.schedule.sizes import MOST_COMPUTATIONS, MOST_SEARCHED, computations
+
+    most = MOST_SEARCHED if "auto" in (arguments.names or ["auto"]) else MOST_COMPUTATIONS
+    number = computations(arguments.stages, arguments.microbatches, min(arguments.chunks, 2), arguments.weight_parts)
+    if LARGE <= number <= most:
+        print(f"mindspore_zb schedule: schedules of {number} computations take a while; Ctrl-C ends it",
+              file=sys.stderr, flush=True)
+
+
+def _sizes(ranks: int, microbatches: int, between: str = ", ") -> str:
+    return f"{counted(ranks, 'rank')}{between}{counted(microbatches, 'micro-batch')}"
 
 
 def _loaded(arguments: argparse.Namespace) -> List[Any]:
@@ -77,8 +100,8 @@ def _loaded(arguments: argparse.Namespace) -> List[Any]:
     schedule = load_csv(arguments.load)
     validate(schedule)
     if (schedule.ranks, schedule.microbatches) != (arguments.stages, arguments.microbatches):
-        raise ScheduleError(f"{arguments.load} is of {schedule.ranks} ranks and {schedule.microbatches} micro-batches:"
-                            f" give -p {schedule.ranks} -m {schedule.microbatches}")
+        raise ScheduleError(f"{arguments.load} is of {_sizes(schedule.ranks, schedule.microbatches, ' and ')}: give "
+                            f"-p {schedule.ranks} -m {schedule.microbatches}")
     return [(os.path.basename(arguments.load), schedule)]
 
 
@@ -92,7 +115,7 @@ def _write_one(arguments: argparse.Namespace, label: str, result: Any) -> None:
     if arguments.csv:
         save_csv(result.schedule, arguments.csv)
     if arguments.picture:
-        title = (f"{label}: {result.schedule.ranks} ranks, {result.schedule.microbatches} micro-batches, bubble rate "
+        title = (f"{label}: {_sizes(result.schedule.ranks, result.schedule.microbatches)}, bubble rate "
                  f"{result.bubble_rate:.4f}")
         draw_timeline(result.entries(), arguments.picture, title=title, unit=arguments.unit)
     if arguments.trace:
@@ -107,16 +130,25 @@ def count(text: str) -> int:
     try:
         number = int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no integer") from None
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no integer") from None
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is below 1")
     return number
 
 
+def names(text: str) -> List[str]:
+    """Names with commas between them.
+
+    >>> names("1f1b, zb-h1")
+    ['1f1b', 'zb-h1']
+    """
+    return [name.strip() for name in text.split(",")]
+
+
 def positive(text: str) -> float:
     """A number above 0."""
     number = numbers(text)
-    if isinstance(number, list) or not number > 0:
+    if isinstance(number, list) or not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
     return number
 

@@ -13,13 +13,17 @@ from typing import Any, Optional
 import mindspore as ms
 import numpy as np
 
-from mindspore_zb.errors import ArgumentValueError, StateError, UnsupportedVersionError
+from mindspore_zb.checks import check_number
+from mindspore_zb.errors import StateError, UnsupportedVersionError
 from mindspore_zb.memory import synchronize
 from mindspore_zb.pipeline.metas import TensorMeta
 from mindspore_zb.pipeline.watching import Watch
 from mindspore_zb.pipeline.wording import short
 
 _TIMEOUT_VARIABLES = ("MS_CPU_COMM_OP_TIMEOUT", "HCCL_EXEC_TIMEOUT")
+_MOST_SECONDS = 2.0 ** 31 - 1
+_SCHEDULER_SECONDS = 30
+"""How long a rank may give no sign of life. The framework's own threads give it, however busy the program is."""
 _SENDS_WAIT = ("hccl", "nccl")
 """Backends whose sends hold what is issued to the same group behind them, until they are received."""
 _DEVICE_NAME = {"bool_": "uint8"}  # not every backend sends booleans
@@ -37,13 +41,19 @@ def connect(timeout: float = 1800.0) -> "ProcessEnd":
 
     Raises:
         UnsupportedVersionError: this MindSpore has not the functions that are needed.
-        ArgumentValueError: ``timeout`` is not above 0.
+        ArgumentTypeError, ArgumentValueError: ``timeout`` is no number of seconds above 0.
         StateError: there are no other processes to join.
+
+    ``msrun`` runs the program in its scheduler too, which stays in here until all ranks have ended. It notices the end
+    of a rank that was killed after ``MS_NODE_TIMEOUT`` seconds; where the environment does not set it, that is 30
+    here and not MindSpore's 300.
     """
-    if not timeout > 0:
-        raise ArgumentValueError(f"timeout must be above 0 seconds, not {timeout!r}")
+    timeout = check_number("timeout", timeout, positive=True, most=_MOST_SECONDS, hint=", in seconds")
     for variable in _TIMEOUT_VARIABLES:
         os.environ.setdefault(variable, str(max(1, int(timeout))))
+    schedules = os.environ.get("MS_ROLE") == "MS_SCHED"
+    if schedules:
+        os.environ.setdefault("MS_NODE_TIMEOUT", str(_SCHEDULER_SECONDS))
     try:
         from mindspore.communication import GlobalComm, create_group, get_group_size, get_rank, init
         from mindspore.ops.function.comm_func import dist_comm_irecv_op, dist_comm_isend_op
@@ -54,6 +64,9 @@ def connect(timeout: float = 1800.0) -> "ProcessEnd":
         try:
             init()
         except Exception as error:  # which one depends on the backend
+            if schedules:
+                raise StateError("this is msrun's scheduler, which ends as a rank has ended or gives no sign of life: "
+                                 f"the log of that rank, worker_N.log, says why. MindSpore: {short(error)}") from None
             raise StateError("the processes could not be connected; were they started by msrun? "
                              f"{type(error).__name__}: {short(error)}") from error
     end = ProcessEnd(get_rank(), get_group_size(), GlobalComm.WORLD_COMM_GROUP, dist_comm_isend_op, dist_comm_irecv_op)

@@ -8,8 +8,12 @@ import hashlib
 import json
 from typing import Any, Callable, Dict, Mapping, Optional
 
+import mindspore as ms
+import numpy as np
+
+from mindspore_zb.counted import counted
 from mindspore_zb.errors import ArgumentValueError, PipelineError, ZeroBubbleError
-from mindspore_zb.pipeline.metas import MessageMeta
+from mindspore_zb.pipeline.metas import MessageMeta, TensorMeta
 from mindspore_zb.pipeline.stages import Stage, trial_output
 from mindspore_zb.pipeline.wording import short
 from mindspore_zb.schedule import Schedule
@@ -25,12 +29,12 @@ class Handshake:
     """
 
     def __init__(self, schedule: Schedule, stages: Mapping[int, Stage], end: Any,
-                 arguments_of: Callable[[int], tuple]):
+                 arguments_of: Callable[[int], tuple], loss_gradient: float = 1.0):
         self.takes: Dict[int, Optional[MessageMeta]] = {}
         self.gives: Dict[int, Optional[MessageMeta]] = {}
         self.problem: Optional[str] = None
         self._schedule, self._stages, self._end = schedule, stages, end
-        self._arguments_of = arguments_of
+        self._arguments_of, self._loss_gradient = arguments_of, loss_gradient
         self._digest = hashlib.sha256(str(schedule).encode()).hexdigest()
         self._notes: Dict[int, str] = {}
 
@@ -69,7 +73,7 @@ class Handshake:
     def _answer(self, stage: int, note: Dict[str, Any]) -> Any:
         if note["schedule"] != self._digest:
             raise ArgumentValueError(f"the rank of stage {stage - 1} has another schedule than {self._schedule.name} "
-                                     f"with {self._schedule.microbatches} micro-batches")
+                                     f"with {counted(self._schedule.microbatches, 'micro-batch')}")
         takes = MessageMeta.from_json(note["offer"]) if stage else None
         declared = self._stages[stage]
         if takes is not None and declared.takes is not None:
@@ -83,6 +87,8 @@ class Handshake:
         if last and (len(gives.leaves) != 1 or not gives.leaves[0].differentiable
                      or gives.leaves[0].shape not in ((), (1,))):
             raise ArgumentValueError(f"the last stage must return its loss as one number, but it returns {gives}")
+        if last:
+            _check_loss_gradient(self._loss_gradient, gives.leaves[0])
         self.gives[stage] = None if last else gives
         return None if last else gives.to_json()
 
@@ -112,3 +118,11 @@ class Handshake:
     def _receive(self, stage: int, other: int) -> str:
         peer = self._schedule.rank_of(other)
         return self._notes.pop(stage) if peer == self._end.rank else self._end.receive_note(peer)
+
+
+def _check_loss_gradient(gradient: float, loss: TensorMeta) -> None:
+    """All gradients begin with this number, in the dtype of the loss: as zero or inf it would spoil them in silence."""
+    held = ms.Tensor(np.array([gradient])).astype(loss.framework_dtype).astype(ms.float64).asnumpy()[0]
+    if not 0 < abs(held) < np.inf:
+        raise ArgumentValueError(f"loss_scale / m is {gradient:g}, the gradient of each micro-batch's loss, and that "
+                                 f"is {held:g} as {loss.dtype}, the dtype of the loss: choose a loss_scale nearer to 1")

@@ -6,10 +6,16 @@ The ranks take turns in an order that the schedule allows, always the same; noth
 from collections import deque
 from typing import Any, Deque, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from mindspore_zb.errors import ArgumentValueError, StateError
+from mindspore_zb.checks import check_count, kind_of
+from mindspore_zb.counted import counted
+from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, StateError
 from mindspore_zb.pipeline.metas import TensorMeta
 from mindspore_zb.pipeline.results import StepResult
 from mindspore_zb.schedule.dry_run import possible_order
+
+
+MOST_RANKS = 10_000
+"""The most ranks of one process."""
 
 
 class LocalNetwork:
@@ -17,6 +23,9 @@ class LocalNetwork:
 
     Args:
         ranks: how many.
+
+    Raises:
+        ArgumentTypeError, ArgumentValueError: ``ranks`` is no such number.
 
     Attributes:
         ends: for each rank its end, to be given to its :class:`Pipeline`.
@@ -29,6 +38,7 @@ class LocalNetwork:
 
     def __init__(self, ranks: int):
         self._boxes: Dict[Tuple[int, int], Deque[Any]] = {}
+        ranks = check_count("ranks", ranks, most=MOST_RANKS)
         self.ends = tuple(LocalEnd(rank, ranks, self._boxes) for rank in range(ranks))
 
 
@@ -69,6 +79,10 @@ class LocalEnd:
             raise StateError(f"rank {self.rank} would wait for rank {peer} for ever")
         return box.popleft()
 
+    def shares_network_with(self, other: Any) -> bool:
+        """Whether messages of this end can reach the other one."""
+        return isinstance(other, LocalEnd) and other._boxes is self._boxes
+
     def close(self) -> None:
         """Nothing to do."""
 
@@ -84,13 +98,13 @@ def step_together(pipelines: Sequence[Any], inputs: tuple = (), targets: tuple =
         The result of each rank.
 
     Raises:
-        ArgumentValueError: ranks are missing, or have different schedules.
-        PipelineError: something failed; the message says where.
+        ArgumentTypeError: something in ``pipelines`` is no Pipeline.
+        ArgumentValueError: ranks are missing or not of one network, or a weight that is trained is on several ranks:
+            each would have a part of its gradient only.
+        PipelineError: something failed, or the ranks have different schedules; the message says where.
     """
+    pipelines = _checked(pipelines)
     schedule = pipelines[0].schedule
-    if [pipeline.rank for pipeline in pipelines] != list(range(schedule.ranks)):
-        raise ArgumentValueError(f"pipelines are of ranks {[pipeline.rank for pipeline in pipelines]}, not of all "
-                                 f"{schedule.ranks} in order")
     try:
         for pipeline in pipelines:
             pipeline.begin(inputs, targets, extras)
@@ -108,3 +122,37 @@ def step_together(pipelines: Sequence[Any], inputs: tuple = (), targets: tuple =
         for pipeline in pipelines:
             pipeline.abandon()
         raise
+
+
+def _checked(pipelines: Any) -> List[Any]:
+    """The pipelines, all ranks of one network in order, without a weight in common."""
+    if isinstance(pipelines, (str, dict)) or not hasattr(pipelines, "__iter__"):
+        raise ArgumentTypeError(f"pipelines holds the Pipeline of each rank in order, and is not {kind_of(pipelines)}")
+    pipelines = list(pipelines)
+    if not pipelines:
+        raise ArgumentValueError("pipelines is empty: give the Pipeline of each rank in order")
+    for place, pipeline in enumerate(pipelines):
+        if not all(hasattr(pipeline, name) for name in ("schedule", "handshake", "perform")):
+            raise ArgumentTypeError(f"pipelines[{place}] is a Pipeline, not {kind_of(pipeline)}")
+    ranks, count = [pipeline.rank for pipeline in pipelines], pipelines[0].schedule.ranks
+    if ranks != list(range(count)):
+        raise ArgumentValueError(f"pipelines are of ranks {ranks}, not of all {count} in order" if count > 1 else
+                                 f"pipelines are of ranks {ranks}, but their schedule is of {counted(count, 'rank')}")
+    for pipeline in pipelines:
+        if not pipelines[0].connected_with(pipeline):
+            raise ArgumentValueError(f"the pipelines of ranks 0 and {pipeline.rank} have ends of different networks: "
+                                     "give them the ends of one LocalNetwork")
+    _check_no_weight_is_shared(pipelines)
+    return pipelines
+
+
+def _check_no_weight_is_shared(pipelines: Sequence[Any]) -> None:
+    """Frozen weights have no gradient, so several ranks may have them."""
+    owner: Dict[int, int] = {}
+    for pipeline in pipelines:
+        for weight in pipeline.weights:
+            if weight.requires_grad and owner.setdefault(id(weight), pipeline.rank) != pipeline.rank:
+                raise ArgumentValueError(
+                    f"ranks {owner[id(weight)]} and {pipeline.rank} share the weight {weight.name!r}, so each would "
+                    "have a part of its gradient only: put the stages that share it on one rank, as zb-v puts the "
+                    "first and the last one, or give each rank a Parameter of its own and add up their gradients")

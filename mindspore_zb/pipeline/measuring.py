@@ -6,20 +6,34 @@ from dataclasses import dataclass
 from typing import Any, Callable, Iterable
 
 from mindspore_zb.api import run_forward
-from mindspore_zb.errors import ArgumentValueError
+from mindspore_zb.checks import check_count, check_number, check_text, kind_of
+from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError
 from mindspore_zb.memory import synchronize
 from mindspore_zb.pipeline.stages import Stage
 from mindspore_zb.schedule import Costs
 
 
+MOST_ROUNDS = 10_000
+"""The most micro-batches that are measured."""
+
+
 @dataclass(frozen=True)
 class StageTimes:
-    """Medians in seconds of the forward, of dx alone, and of dw; ``engine`` says what split the backward."""
+    """Medians in seconds of the forward, of dx alone, and of dw; ``engine`` says what split the backward.
+
+    Raises:
+        ArgumentTypeError, ArgumentValueError: times that are none.
+    """
 
     f: float
     b: float
     w: float
     engine: str
+
+    def __post_init__(self):
+        for name in "fbw":
+            object.__setattr__(self, name, check_number(name, getattr(self, name)))
+        check_text("engine", self.engine)
 
     def costs(self, comm: float = 0.0) -> Costs:
         """As costs of the schedules, in seconds.
@@ -47,9 +61,10 @@ def stage_times(fn: Callable[..., Any], inputs: tuple, weights: Iterable[Any] = 
     >>> times.f > 0 and times.b > 0 and times.w > 0
     True
     """
-    if rounds < 1 or warmup < 0:
-        raise ArgumentValueError(f"rounds must be at least 1 and warmup at least 0, not {rounds} and {warmup}")
-    if not isinstance(inputs, (tuple, list)) or not inputs:
+    rounds, warmup = check_count("rounds", rounds, most=MOST_ROUNDS), check_count("warmup", warmup, 0, MOST_ROUNDS)
+    if not isinstance(inputs, (tuple, list)):
+        raise ArgumentTypeError(f"inputs must be the arguments of fn in a tuple, not {kind_of(inputs)}")
+    if not inputs:
         raise ArgumentValueError("inputs must be the arguments of fn in a tuple, at least one")
     stage = Stage(fn, weights, mode=mode)
     seconds = []

@@ -6,9 +6,16 @@ from typing import Any, List, Tuple
 
 import mindspore as ms
 
+from mindspore_zb.checks import MOST, check_count, kind_of
 from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError
 from mindspore_zb.structure import Structure, flatten
 from mindspore_zb.tensors import is_differentiable_dtype, is_tensor
+
+
+_DTYPE_CLASS = next(kind for kind in type(ms.float32).__mro__ if isinstance(ms.string, kind))
+_DTYPES = frozenset(name for name in (
+    "bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
+    "bfloat16", "complex64", "complex128") if hasattr(ms, name))
 
 
 @dataclass(frozen=True)
@@ -20,6 +27,7 @@ class TensorMeta:
         dtype: the name of its dtype as MindSpore spells it in code: "float32", "int64", "bool_".
 
     Raises:
+        ArgumentTypeError: something else than integers for the shape and a name or dtype of MindSpore.
         ArgumentValueError: MindSpore has no such dtype, or a size is negative.
 
     >>> print(TensorMeta((4, 16), "float32"))
@@ -30,13 +38,19 @@ class TensorMeta:
     dtype: str = "float32"
 
     def __post_init__(self):
-        object.__setattr__(self, "shape", tuple(int(size) for size in self.shape))
+        if not isinstance(self.shape, (tuple, list)):
+            raise ArgumentTypeError(f"shape is the tuple of the sizes, not {kind_of(self.shape)}")
+        object.__setattr__(self, "shape", tuple(check_count(f"shape[{place}]", size, -MOST)
+                                                for place, size in enumerate(self.shape)))
+        if not isinstance(self.dtype, (str, _DTYPE_CLASS)):
+            raise ArgumentTypeError("dtype is the name of a dtype, such as 'float32', or the dtype itself, not "
+                                    f"{kind_of(self.dtype)}")
         name = str(self.dtype).lower()
         object.__setattr__(self, "dtype", "bool_" if name == "bool" else name)
         if any(size < 0 for size in self.shape):
             raise ArgumentValueError(f"shape {self.shape} has a negative size")
-        if not hasattr(ms, self.dtype):
-            raise ArgumentValueError(f"dtype {self.dtype!r} is none of MindSpore's")
+        if self.dtype not in _DTYPES:
+            raise ArgumentValueError(f"dtype {name!r} is none of MindSpore's for tensors")
 
     def __str__(self) -> str:
         return f"{self.dtype} {self.shape}"

@@ -2,9 +2,27 @@
 
 from typing import Any, List, Optional, Tuple
 
+from mindspore_zb.checks import check_count, check_text
+from mindspore_zb.counted import counted
 from mindspore_zb.errors import ArgumentValueError
 from mindspore_zb.structure import flatten
 from mindspore_zb.tensors import is_tensor
+
+
+MOST_PIECES = 1_000_000
+"""The most micro-batches of a batch."""
+
+
+def check_batch_axis(axis: Any) -> None:
+    """Raise ArgumentValueError unless ``axis`` counts from the front.
+
+    >>> check_batch_axis(-1)
+    Traceback (most recent call last):
+        ...
+    mindspore_zb.errors.ArgumentValueError: batch_axis must be 0 or a positive int, not -1
+    """
+    if isinstance(axis, bool) or not isinstance(axis, int) or axis < 0:
+        raise ArgumentValueError(f"batch_axis must be 0 or a positive int, not {axis!r}")
 
 
 def split_batch(value: Any, count: int, axis: int = 0, name: str = "inputs") -> List[Any]:
@@ -21,6 +39,7 @@ def split_batch(value: Any, count: int, axis: int = 0, name: str = "inputs") -> 
         A value for each micro-batch, nested as ``value`` is.
 
     Raises:
+        ArgumentTypeError: ``count`` is no integer, or ``name`` no text.
         ArgumentValueError: ``axis`` is negative or a tensor does not have it, a size cannot be cut into equal pieces,
             or tensors have different batch sizes: gradients of a mean would not be the mean of gradients. The message
             names the tensor.
@@ -29,8 +48,9 @@ def split_batch(value: Any, count: int, axis: int = 0, name: str = "inputs") -> 
     >>> [piece["x"].shape for piece in split_batch({"x": ms.ops.zeros((6, 2)), "flag": True}, 3)]
     [(2, 2), (2, 2), (2, 2)]
     """
-    if isinstance(axis, bool) or not isinstance(axis, int) or axis < 0:
-        raise ArgumentValueError(f"batch_axis must be 0 or a positive int, not {axis!r}")
+    count = check_count("count", count, most=MOST_PIECES)
+    check_batch_axis(axis)
+    check_text("name", name)
     leaves, structure = flatten(value)
     size: Optional[Tuple[int, str]] = None
     pieces: List[List[Any]] = [[] for _ in range(count)]
@@ -48,7 +68,7 @@ def split_batch(value: Any, count: int, axis: int = 0, name: str = "inputs") -> 
         size = rows, path
         if rows == 0 or rows % count:
             raise ArgumentValueError(f"{path} has a batch of {rows} along axis {axis}, which cannot be cut into "
-                                     f"{count} equal micro-batches")
+                                     f"{counted(count, 'equal micro-batch')}")
         for number, piece in enumerate(pieces):
             part = slice(number * rows // count, (number + 1) * rows // count)
             piece.append(leaf[(slice(None),) * axis + (part,)])

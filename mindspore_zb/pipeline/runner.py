@@ -5,17 +5,23 @@ import hashlib
 import json
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
+from mindspore_zb.checks import a_kind_of, check_count, check_flag, check_kind, check_number, kind_of
+from mindspore_zb.counted import counted
 from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, PipelineError, StateError
 from mindspore_zb.memory import SavedTensorLedger
 from mindspore_zb.pipeline.gradients import GradientBuffers, check_weights_known
 from mindspore_zb.pipeline.handshake import Handshake
-from mindspore_zb.pipeline.in_one_process import LocalNetwork
-from mindspore_zb.pipeline.microbatches import split_batch
-from mindspore_zb.pipeline.results import Entry, StepResult
+from mindspore_zb.pipeline.in_one_process import LocalEnd, LocalNetwork
+from mindspore_zb.pipeline.microbatches import check_batch_axis, split_batch
+from mindspore_zb.pipeline.results import Entry, StepResult, check_entries
 from mindspore_zb.pipeline.second_stream import SecondStream
 from mindspore_zb.pipeline.stages import Stage
 from mindspore_zb.pipeline.step_run import StepRun
 from mindspore_zb.schedule import Action, Schedule, validate
+
+
+MOST_SEED = 2 ** 32 - 1
+"""The largest seed that MindSpore takes."""
 
 
 class Pipeline:
@@ -30,10 +36,11 @@ class Pipeline:
         optimizer: called at the end of each step, when every dw of this rank is done, with the gradients of its
             ``parameters``. All of these must be weights of this rank.
         float32_gradients: sum gradients in float32 where weights have fewer bits.
-        loss_scale: the gradients are those of the mean loss over the micro-batches times this.
+        loss_scale: the gradients are those of the mean loss over the micro-batches times this, a number above 0 that
+            the dtype of the loss can hold.
         seed: makes random operations that follow ``mindspore.set_seed``, such as ``ops.dropout``, depend on this, the
             step, the stage and the micro-batch only, not on the schedule. (``nn.Dropout`` goes its own way: each has a
-            sequence of masks that begins when it is made.)
+            sequence of masks that begins when it is made.) From 0 to 2 ** 32 - 1, as MindSpore's own.
         batch_axis: the axis of inputs, targets and extras along which the batch is cut.
         measured: wait for each action to have run, so that the times of the entries are true.
         measure_memory: count bytes of saved activations (PyNative only; makes forwards slower).
@@ -44,6 +51,10 @@ class Pipeline:
         ArgumentTypeError, ArgumentValueError: an argument cannot be used.
         ScheduleError: the schedule cannot be run.
         UnsupportedError: ``dw_stream`` on a device that has no streams.
+
+    A weight that several stages of one rank share has one gradient, the sum. One that stages of different ranks share
+    cannot be seen: each rank has a Parameter of its own, and a part of the gradient, and it is for the program to add
+    them up between :meth:`gradients` and an optimizer of its own.
 
     Source: the runtime of Qi et al., arXiv 2401.10241, section 4, without its rollback.
 
@@ -62,22 +73,31 @@ class Pipeline:
                  seed: Optional[int] = None, batch_axis: int = 0, measured: bool = True,
                  measure_memory: bool = False, dw_stream: bool = False):
         validate(schedule)
-        self._end = LocalNetwork(1).ends[0] if end is None else end
+        self._end = LocalNetwork(1).ends[0] if end is None else _checked_end(end)
         if self._end.ranks != schedule.ranks:
-            raise ArgumentValueError(f"the schedule is for {schedule.ranks} ranks, but there are {self._end.ranks}")
+            raise ArgumentValueError(f"the schedule is for {counted(schedule.ranks, 'rank')}, but there "
+                                     f"{'is' if self._end.ranks == 1 else 'are'} {self._end.ranks}")
+        for name, value in (("float32_gradients", float32_gradients), ("measured", measured),
+                            ("measure_memory", measure_memory), ("dw_stream", dw_stream)):
+            check_flag(name, value)
+        if seed is not None:
+            seed = check_count("seed", seed, least=0, most=MOST_SEED)
+        check_batch_axis(batch_axis)
+        loss_scale = check_number("loss_scale", loss_scale, positive=True)
         self.schedule = schedule
         self._stages = _check_stages(schedule, stages, self._end.rank)
         self._buffers = GradientBuffers([weight for stage in self._stages.values() for weight in stage.weights],
                                         float32_gradients)
         if optimizer is not None:
-            check_weights_known(optimizer.parameters, self._buffers.weights)
+            check_weights_known(_parameters_of(optimizer), self._buffers.weights)
         self._optimizer = optimizer
         self._loss_gradient = loss_scale / schedule.microbatches
         self._seed, self._batch_axis, self._steps = seed, batch_axis, 0
         self._second_stream = SecondStream() if dw_stream else None
         self._measured = measured and not dw_stream
         self._ledger = SavedTensorLedger(ignore=self._buffers.weights) if measure_memory else None
-        self.handshake = Handshake(schedule, self._stages, self._end, lambda stage: self._arguments_of(stage, 0))
+        self.handshake = Handshake(schedule, self._stages, self._end, lambda stage: self._arguments_of(stage, 0),
+                                   self._loss_gradient)
         self._arguments: Dict[int, List[tuple]] = {}
         self._run: Optional[StepRun] = None
         self._agreed = self._broken = False
@@ -86,6 +106,10 @@ class Pipeline:
     def rank(self) -> int:
         """Of this process, or of this part of it."""
         return self._end.rank
+
+    def connected_with(self, other: "Pipeline") -> bool:
+        """Whether both have ends of one :class:`LocalNetwork`."""
+        return self is other or (isinstance(self._end, LocalEnd) and self._end.shares_network_with(other._end))
 
     @property
     def agreed(self) -> bool:
@@ -146,11 +170,11 @@ class Pipeline:
         """The first part of :meth:`step`: cut the batch. For whoever runs the actions one by one."""
         if self._broken:
             raise StateError("a step of this pipeline failed: make a new one")
-        given = {**(extras or {})}
         last = self.schedule.stages - 1
+        given = _checked_extras(extras, last)
         for stage, name, value in ((0, "inputs", inputs), (last, "targets", targets)):
             if not isinstance(value, tuple):
-                raise ArgumentTypeError(f"{name} must be the tuple of the arguments, not a {type(value).__name__}")
+                raise ArgumentTypeError(f"{name} must be the tuple of the arguments, not {a_kind_of(value)}")
             given[stage] = given.get(stage, ()) + value
         self._arguments = {
             stage: [tuple(piece) for piece in split_batch(
@@ -176,12 +200,29 @@ class Pipeline:
         """Run one action of the step; they must come in the order of the schedule.
 
         Raises:
+            ArgumentTypeError: no action.
+            StateError: no step has begun, or another action is the next one.
             PipelineError: it failed.
         """
+        wanted = self._next_action()
+        if check_kind("action", action, Action, "an Action") != wanted:
+            raise StateError(f"the next action of rank {self.rank} is {wanted or 'none: call end()'}, not {action}")
         self._run.perform(action)
 
+    def _next_action(self) -> Optional[Action]:
+        if self._run is None:
+            raise StateError("no step has begun: call begin(inputs, targets) first")
+        actions = self.schedule.actions[self.rank]
+        return actions[len(self._run.entries)] if len(self._run.entries) < len(actions) else None
+
     def end(self) -> StepResult:
-        """The last part of :meth:`step`: the optimizer, and the result."""
+        """The last part of :meth:`step`: the optimizer, and the result.
+
+        Raises:
+            StateError: actions are missing; the message names the next one.
+        """
+        if self._next_action() is not None:
+            raise StateError(f"the step is not done: the next action of rank {self.rank} is {self._next_action()}")
         run = self._run
         if self._second_stream is not None:
             self._second_stream.join()
@@ -202,8 +243,12 @@ class Pipeline:
         self._run, self._arguments = None, {}
 
     def collect(self, entries: Sequence[Entry]) -> List[Entry]:
-        """The entries of all ranks on rank 0, for one picture; elsewhere the rank's own. All ranks call it together."""
-        entries = list(entries)
+        """The entries of all ranks on rank 0, for one picture; elsewhere the rank's own. All ranks call it together.
+
+        Raises:
+            ArgumentTypeError, ArgumentValueError: the entries are none.
+        """
+        entries = check_entries(entries)
         self._announce("collecting entries")
         if self.rank:
             rows = [[rank, str(action), start, end] for rank, action, start, end in entries]
@@ -236,13 +281,42 @@ def _check_stages(schedule: Schedule, stages: Union[Stage, Mapping[int, Stage]],
     wanted = schedule.stages_of(rank)
     if isinstance(stages, Stage) and len(wanted) == 1:
         stages = {wanted[0]: stages}
+    named = f"stage{'s' if len(wanted) > 1 else ''} {' and '.join(map(str, wanted))}"
     if not isinstance(stages, Mapping):
-        raise ArgumentTypeError(f"stages must be a dict of the stages {' and '.join(map(str, wanted))} of rank {rank}, "
-                                f"not a {type(stages).__name__}")
-    if sorted(stages) != sorted(wanted):
-        raise ArgumentValueError(f"rank {rank} has the stages {' and '.join(map(str, wanted))} in this schedule, but "
-                                 f"stages holds {', '.join(map(str, sorted(stages))) or 'none'}")
+        raise ArgumentTypeError(f"stages must be a dict of the {named} of rank {rank}, not {a_kind_of(stages)}")
+    if set(stages) != set(wanted):
+        raise ArgumentValueError(f"rank {rank} has the {named} in this schedule, but stages holds "
+                                 f"{', '.join(map(str, stages)) or 'none'}")
     for number, stage in stages.items():
         if not isinstance(stage, Stage):
-            raise ArgumentTypeError(f"stages[{number}] must be a Stage, not a {type(stage).__name__}")
+            raise ArgumentTypeError(f"stages[{number}] must be a Stage, not {a_kind_of(stage)}")
     return dict(sorted(stages.items()))
+
+
+def _checked_end(end: Any) -> Any:
+    names = ("rank", "ranks", "watch", "send", "receive", "send_note", "receive_note")
+    if isinstance(end, type) or not all(hasattr(end, name) for name in names):
+        raise ArgumentTypeError("end is what connect() gave, or one of the ends of a LocalNetwork, not "
+                                f"{kind_of(end)}")
+    return end
+
+
+def _parameters_of(optimizer: Any) -> Tuple[Any, ...]:
+    parameters = getattr(optimizer, "parameters", None)
+    if not callable(optimizer) or not hasattr(parameters, "__iter__"):
+        raise ArgumentTypeError("optimizer is an optimizer of MindSpore, with its parameters, or None, not "
+                                f"{kind_of(optimizer)}")
+    return tuple(parameters)
+
+
+def _checked_extras(extras: Any, last: int) -> Dict[int, tuple]:
+    if extras is None:
+        return {}
+    if not isinstance(extras, Mapping):
+        raise ArgumentTypeError(f"extras is a dict of tuples of arguments, by stage, not {kind_of(extras)}")
+    for stage, value in extras.items():
+        if check_count("a stage in extras", stage, least=0) > last:
+            raise ArgumentValueError(f"extras has arguments for stage {stage}, but the last stage is {last}")
+        if not isinstance(value, tuple):
+            raise ArgumentTypeError(f"extras[{stage}] must be the tuple of the arguments, not {a_kind_of(value)}")
+    return dict(extras)

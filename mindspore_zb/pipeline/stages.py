@@ -5,6 +5,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from mindspore_zb.api import check_mode, run_forward
 from mindspore_zb.arguments import check_weights
+from mindspore_zb.checks import a_kind_of
 from mindspore_zb.errors import ArgumentTypeError, StateError
 from mindspore_zb.grad_function import GradFunction
 from mindspore_zb.pipeline.metas import MessageMeta
@@ -47,7 +48,7 @@ class Stage:
 
     def __post_init__(self):
         if not callable(self.fn):
-            raise ArgumentTypeError(f"fn of a stage must be callable, not a {type(self.fn).__name__}")
+            raise ArgumentTypeError(f"fn of a stage must be callable, not {a_kind_of(self.fn)}")
         check_mode(self.mode)
         weights = self.weights
         if weights is None:
@@ -76,6 +77,7 @@ class Flight:
         self._grad_fn: Optional[GradFunction] = None
         self._sens: Any = None
         self._state = "new"
+        self._parts_done = 0
 
     def forward(self, args: tuple) -> Any:
         """F: what the stage returns."""
@@ -102,16 +104,16 @@ class Flight:
         return [grad for grad in flat_gradients(dx) if grad is not None]
 
     def weight_grad(self, part: int, parts: int) -> Tuple[Sequence[Any], Sequence[Any]]:
-        """A part of W: weights, and their gradients."""
-        last = part == parts - 1
+        """A part of W: weights, and their gradients. The parts may come in any order."""
         weights, grads = self._weight_grad(part, parts)
-        if last:
+        self._parts_done += 1
+        if self._parts_done == parts:
             self._state, self._grad_fn, self._sens = "done", None, None
         return weights, grads
 
     def _weight_grad(self, part: int, parts: int) -> Tuple[Sequence[Any], Sequence[Any]]:
         weights = self._stage.weights
-        if self._grad_fn is None or (not self._has_dx and part):
+        if self._grad_fn is None or (not self._has_dx and self._parts_done):  # then the first part does it all
             return (), ()
         if not self._has_dx:
             sens, self._sens = self._sens, None
@@ -123,6 +125,11 @@ class Flight:
         computed = [(group.weights, group.compute()) for group in chosen]
         return ([weight for found, _ in computed for weight in found],
                 [grad for _, grads in computed for grad in grads])
+
+    @property
+    def done(self) -> bool:
+        """Whether all parts of W have been run."""
+        return self._state == "done"
 
     @property
     def held(self) -> str:

@@ -146,7 +146,7 @@ class StepRun:
             work()
         else:
             self._second_stream.run(work)
-        if action.part == action.parts - 1:
+        if flight.done:
             del self._flights[action.stage, action.microbatch]
 
     def _pass_on(self, action: Action, tensors: List[Any]) -> None:

@@ -27,11 +27,15 @@ class Construction:
     def __init__(self, task: Task, shape: Shape):
         mail = _Mail(task)
         ranks = [_Rank(task, shape, rank, order, mail) for rank, order in enumerate(orders_of(shape, task))]
-        moved = True
-        while moved:
-            moved = False
-            for rank in ranks:
-                moved = rank.advance() or moved
+        todo, queued = deque(range(len(ranks))), set(range(len(ranks)))
+        while todo:
+            rank = todo.popleft()
+            queued.discard(rank)
+            if ranks[rank].advance():
+                for other in (rank + 1, rank - 1):  # it has sent them something
+                    if 0 <= other < len(ranks) and other not in queued:
+                        queued.add(other)
+                        todo.append(other)
         self.complete = all(rank.finished for rank in ranks)
         self.orders = [rank.order for rank in ranks]
         self.spans = [rank.end - rank.start for rank in ranks]

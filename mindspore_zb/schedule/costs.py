@@ -3,6 +3,8 @@
 from dataclasses import dataclass, fields
 from typing import Any, Sequence, Tuple, Union
 
+from mindspore_zb.checks import check_count, kind_of
+from mindspore_zb.counted import counted
 from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError
 from mindspore_zb.schedule.placement import stages_of_rank
 
@@ -52,12 +54,13 @@ class Costs:
         """The costs stage by stage.
 
         Raises:
-            ArgumentValueError: costs for another number of ranks or chunks.
+            ArgumentTypeError, ArgumentValueError: no such numbers of ranks and chunks, or costs for others.
         """
+        ranks, chunks = check_count("ranks", ranks), check_count("chunks", chunks)
         hops = self.comm if isinstance(self.comm, tuple) else (self.comm,) * (ranks - 1)
         if len(hops) != ranks - 1:
-            raise ArgumentValueError(f"comm has {len(hops)} numbers, but {ranks} ranks have {ranks - 1} pairs of "
-                                     "neighbours")
+            raise ArgumentValueError(f"comm has {counted(len(hops), 'number')}, but {counted(ranks, 'rank')} "
+                                     f"{'has' if ranks == 1 else 'have'} {counted(ranks - 1, 'pair')} of neighbours")
         if any(isinstance(hop, tuple) for hop in hops):
             raise ArgumentValueError("comm has one number for each pair of neighbours, not several")
         times = {name: _by_stage(name, getattr(self, name), ranks, chunks) for name in ("f", "b", "w", "m_b", "m_w")}
@@ -83,34 +86,41 @@ class StageCosts:
                          for stage in stages_of_rank(rank, self.ranks, chunks)) for rank in range(self.ranks))
 
 
-def _frozen(name: str, value: Any, nested: bool = True) -> Any:
+def _frozen(name: str, value: Any, depth: int = 2) -> Any:
     """A number as a float; a sequence as a tuple of them."""
-    if isinstance(value, (str, bytes, bool)):
-        raise ArgumentTypeError(f"{name} is made of numbers, not of {type(value).__name__}")
+    if isinstance(value, (str, bytes, bytearray)) or type(value).__name__ in ("bool", "bool_"):
+        raise ArgumentTypeError(f"{name} is made of numbers, not of {kind_of(value)}")
+    if hasattr(value, "__len__") and getattr(value, "shape", None) != ():
+        return _frozen_sequence(name, value, depth)
     try:
         number = float(value)
+    except OverflowError:
+        raise ArgumentValueError(f"{name} is made of numbers from 0 to {LARGEST:g}, and one has more digits than "
+                                 "that") from None
     except (TypeError, ValueError):
-        if not nested and not hasattr(value, "__iter__"):
-            raise ArgumentTypeError(f"{name} is made of numbers, not of {type(value).__name__}") from None
-        return _frozen_sequence(name, value)
+        raise ArgumentTypeError(f"{name} is a number or a sequence of numbers, not {kind_of(value)}" if depth == 2 else
+                                f"{name} is made of numbers, not of {kind_of(value)}") from None
     if not 0 <= number <= LARGEST:  # nan neither
         raise ArgumentValueError(f"{name} is made of numbers from 0 to {LARGEST:g}, and {number} is not one")
     return number
 
 
-def _frozen_sequence(name: str, value: Any) -> Any:
-    try:
-        items = tuple(value)
-    except TypeError:
-        raise ArgumentTypeError(f"{name} is a number or a sequence of numbers, not {type(value).__name__}") from None
-    return tuple(_frozen(name, item, nested=False) for item in items)
+def _frozen_sequence(name: str, value: Any, depth: int) -> Any:
+    if isinstance(value, (dict, set, frozenset)) or not hasattr(value, "__getitem__"):  # these have no order of ranks
+        raise ArgumentTypeError(f"{name} is a number or a sequence of numbers, not {kind_of(value)}")
+    if not len(value) and name != "comm":  # one rank has no neighbours
+        raise ArgumentValueError(f"{name} is empty: give one number, or one for each rank")
+    if not depth:
+        raise ArgumentTypeError(f"{name} has a number for each rank, or for each of its chunks, and does not nest "
+                                "deeper")
+    return tuple(_frozen(name, item, depth - 1) for item in value)
 
 
 def _by_stage(name: str, value: Any, ranks: int, chunks: int) -> Tuple[float, ...]:
     per_rank = value if isinstance(value, tuple) else (value,) * ranks
     if len(per_rank) != ranks:
-        raise ArgumentValueError(f"{name} has {len(per_rank)} numbers for {ranks} ranks: give one number, or one for "
-                                 "each rank")
+        raise ArgumentValueError(f"{name} has {counted(len(per_rank), 'number')} for {counted(ranks, 'rank')}: give "
+                                 "one number, or one for each rank")
     stages = [0.0] * (ranks * chunks)
     for rank, cost in enumerate(per_rank):
         if not isinstance(cost, tuple):
@@ -120,7 +130,8 @@ def _by_stage(name: str, value: Any, ranks: int, chunks: int) -> Tuple[float, ..
         elif len(cost) == chunks:
             shares = cost
         else:
-            raise ArgumentValueError(f"{name} of rank {rank} has {len(cost)} numbers for {chunks} chunks")
+            raise ArgumentValueError(f"{name} of rank {rank} has {counted(len(cost), 'number')} for "
+                                     f"{counted(chunks, 'chunk')}")
         for stage, share in zip(stages_of_rank(rank, ranks, chunks), shares):
             stages[stage] = share
     return tuple(stages)

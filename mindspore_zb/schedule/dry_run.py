@@ -5,6 +5,7 @@ from typing import Deque, Dict, List, Tuple
 
 from mindspore_zb.errors import ScheduleError
 from mindspore_zb.schedule.actions import Action
+from mindspore_zb.schedule.placement import rank_of_stage
 from mindspore_zb.schedule.programs import Schedule
 
 
@@ -29,11 +30,11 @@ def possible_order(schedule: Schedule) -> List[Tuple[int, Action]]:
         while place[rank] < len(actions):
             action = actions[place[rank]]
             if action.sends:
-                peer = schedule.peer(action)
+                peer = rank_of_stage(action.other_stage, ranks)
                 _box(mail, schedule, rank, action, rank, peer).append(action)
                 todo.append(peer)
             elif action.receives:
-                box = _box(mail, schedule, rank, action, schedule.peer(action), rank)
+                box = _box(mail, schedule, rank, action, rank_of_stage(action.other_stage, ranks), rank)
                 if not box:
                     break
                 _check_message(rank, action, box.popleft())

@@ -1,11 +1,17 @@
 """A schedule as data: what each rank does, in order."""
 
 from dataclasses import dataclass
-from typing import Tuple
+from typing import Any, Tuple
 
-from mindspore_zb.errors import ScheduleError
+from mindspore_zb.checks import MOST, check_count, check_kind, check_text, kind_of
+from mindspore_zb.counted import counted
+from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, ScheduleError
 from mindspore_zb.schedule.actions import Action
 from mindspore_zb.schedule.placement import rank_of_stage, stages_of_rank
+
+
+MOST_CHUNKS = 1000
+"""The most stages of a rank."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +29,9 @@ class Schedule:
         chunks: v, how many stages each rank holds; see :meth:`stages_of`.
 
     Raises:
-        ScheduleError: no ranks, no micro-batches or no chunks. Whether the actions can be run is for
-            :func:`~mindspore_zb.schedule.validation.validate` to say.
+        ArgumentTypeError: something else than actions and integers.
+        ScheduleError: no ranks, micro-batches or chunks, or more chunks than :data:`MOST_CHUNKS`. Whether the actions
+            can be run is for :func:`~mindspore_zb.schedule.validation.validate` to say.
 
     >>> from mindspore_zb.schedule import generate
     >>> print(generate("zb-h1", stages=2, microbatches=2))
@@ -39,7 +46,13 @@ class Schedule:
     chunks: int = 1
 
     def __post_init__(self):
-        object.__setattr__(self, "actions", tuple(tuple(actions) for actions in self.actions))
+        check_text("name", self.name)
+        object.__setattr__(self, "actions", _frozen_actions(self.actions))
+        for name, most in (("microbatches", MOST), ("chunks", MOST_CHUNKS)):
+            number = check_count(name, getattr(self, name), least=-MOST, most=MOST)
+            object.__setattr__(self, name, number)
+            if number > most:
+                raise ScheduleError(f"a schedule of {number} {name} cannot be: there are at most {most}")
         for what, number in (("ranks", len(self.actions)), ("micro-batches", self.microbatches),
                              ("chunks", self.chunks)):
             if number < 1:
@@ -56,27 +69,69 @@ class Schedule:
         return self.ranks * self.chunks
 
     def rank_of(self, stage: int) -> int:
-        """The rank that holds a stage."""
-        return rank_of_stage(stage, self.ranks)
+        """The rank that holds a stage.
+
+        Raises:
+            ArgumentTypeError, ArgumentValueError: there is no such stage.
+        """
+        return rank_of_stage(self._checked("stage", stage, self.stages), self.ranks)
 
     def stages_of(self, rank: int) -> Tuple[int, ...]:
         """The stages that a rank holds, in the order of the forward.
 
+        Raises:
+            ArgumentTypeError, ArgumentValueError: there is no such rank.
+
         >>> Schedule("none", 1, ((), (), ()), chunks=2).stages_of(2)
         (2, 3)
         """
-        return stages_of_rank(rank, self.ranks, self.chunks)
+        return stages_of_rank(self._checked("rank", rank, self.ranks), self.ranks, self.chunks)
 
     def peer(self, action: Action) -> int:
-        """The rank at the other end of a send or a receive."""
-        return self.rank_of(action.other_stage)
+        """The rank at the other end of a send or a receive.
+
+        Raises:
+            ArgumentTypeError, ArgumentValueError: no action, or one for which there is no such stage.
+            ScheduleError: the action computes.
+        """
+        return self.rank_of(check_kind("action", action, Action, "an Action").other_stage)
 
     def computations(self, rank: int) -> Tuple[Action, ...]:
-        """The F, B and W of a rank, in order."""
-        return tuple(action for action in self.actions[rank] if action.computes)
+        """The F, B and W of a rank, in order.
+
+        Raises:
+            ArgumentTypeError, ArgumentValueError: there is no such rank.
+        """
+        actions = self.actions[self._checked("rank", rank, self.ranks)]
+        return tuple(action for action in actions if action.computes)
+
+    @staticmethod
+    def _checked(what: str, number: int, count: int) -> int:
+        if type(number) is int and 0 <= number < count:  # so it is nearly always
+            return number
+        if not 0 <= check_count(what, number, least=-MOST) < count:
+            raise ArgumentValueError(f"{what} {number} is not there: there {'is' if count == 1 else 'are'} "
+                                     f"{counted(count, what)}, counted from 0")
+        return int(number)
 
     def __str__(self) -> str:
-        chunks = f"{self.chunks} chunk" + ("s" if self.chunks > 1 else "")
-        lines = [f"{self.name}: {self.ranks} ranks, {self.microbatches} micro-batches, {chunks}"]
+        sizes = counted(self.ranks, "rank"), counted(self.microbatches, "micro-batch"), counted(self.chunks, "chunk")
+        lines = [f"{self.name}: {', '.join(sizes)}"]
         lines += [" ".join([f"rank {rank}:", *map(str, actions)]) for rank, actions in enumerate(self.actions)]
         return "\n".join(lines)
+
+
+def _frozen_actions(actions: Any) -> Tuple[Tuple[Action, ...], ...]:
+    """For each rank the tuple of its actions."""
+    if isinstance(actions, (str, dict)) or not hasattr(actions, "__iter__"):
+        raise ArgumentTypeError(f"actions holds the actions of each rank in order, and is not {kind_of(actions)}")
+    frozen = []
+    for rank, program in enumerate(actions):
+        if isinstance(program, (str, dict)) or not hasattr(program, "__iter__"):
+            raise ArgumentTypeError(f"actions[{rank}] holds the actions of rank {rank} in order, and is not "
+                                    f"{kind_of(program)}")
+        frozen.append(tuple(program))
+        for place, action in enumerate(frozen[-1]):
+            if not isinstance(action, Action):
+                raise ArgumentTypeError(f"actions[{rank}][{place}] is an Action, not {kind_of(action)}")
+    return tuple(frozen)

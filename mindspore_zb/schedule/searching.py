@@ -4,14 +4,16 @@ import math
 from dataclasses import replace
 from typing import Callable, Dict, List, Optional, Tuple
 
+from mindspore_zb.checks import check_count, check_kind, check_number, kind_of
 from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, ScheduleError
 from mindspore_zb.schedule.communication import with_communication
 from mindspore_zb.schedule.construction import Construction, computations_of
 from mindspore_zb.schedule.costs import Costs
-from mindspore_zb.schedule.hand_made import GENERATORS, check_count
+from mindspore_zb.schedule.hand_made import GENERATORS
 from mindspore_zb.schedule.programs import Schedule
 from mindspore_zb.schedule.shapes import TOLERANCE, Shape, Task, first_shapes, neighbours
 from mindspore_zb.schedule.simulation import Simulation, simulate
+from mindspore_zb.schedule.sizes import check_size, computations
 from mindspore_zb.schedule.validation import fits
 
 WORK = 2_000_000
@@ -44,7 +46,8 @@ def search(costs: Costs, stages: int, microbatches: int, memory_limit: Optional[
 
     Raises:
         ScheduleError: nothing fits the limit.
-        ArgumentTypeError, ArgumentValueError: an argument cannot be used.
+        ArgumentTypeError, ArgumentValueError: an argument cannot be used, or the schedules would have more computations
+            than :mod:`~mindspore_zb.schedule.sizes` allows: it would take minutes.
 
     Source: the heuristic of arXiv 2401.10241, section 3.1, followed by local improvement.
 
@@ -52,7 +55,7 @@ def search(costs: Costs, stages: int, microbatches: int, memory_limit: Optional[
     >>> simulate(search(costs, stages=4, microbatches=12, memory_limit=8), costs).bubble_rate < 0.05
     True
     """
-    _check_arguments(costs, stages, microbatches, memory_limit, chunks, weight_parts)
+    _check_arguments(costs, stages, microbatches, memory_limit, chunks, weight_parts, progress)
     ready = _best_of_catalogue(costs, stages, microbatches, memory_limit, chunks, weight_parts)
     tasks = {number: Task(number, costs.stage_costs(stages, number), microbatches, memory_limit, weight_parts)
              for number in range(1, chunks + 1)}
@@ -68,16 +71,19 @@ def search(costs: Costs, stages: int, microbatches: int, memory_limit: Optional[
 
 
 def _check_arguments(costs: Costs, stages: int, microbatches: int, memory_limit: Optional[float], chunks: int,
-                     weight_parts: int) -> None:
-    if not isinstance(costs, Costs):
-        raise ArgumentTypeError(f"costs is a Costs, not {type(costs).__name__}")
+                     weight_parts: int, progress: Optional[Progress]) -> None:
+    check_kind("costs", costs, Costs)
     for name, value in (("stages", stages), ("microbatches", microbatches), ("chunks", chunks),
                         ("weight_parts", weight_parts)):
         check_count(name, value)
     if chunks > 2:
         raise ArgumentValueError(f"chunks is 1 or 2, not {chunks}: no schedule here has more stages per rank")
-    if memory_limit is not None and not memory_limit > 0:
-        raise ArgumentValueError(f"memory_limit is above 0, or None for no limit, not {memory_limit}")
+    if memory_limit is not None:
+        check_number("memory_limit", memory_limit, positive=True, hint=", or None for no limit")
+    if progress is not None and not callable(progress):
+        raise ArgumentTypeError(f"progress is a function, or None for none, not {kind_of(progress)}")
+    check_size(stages, microbatches, chunks, weight_parts, searched=True,
+               advice="take fewer of one of them, or a schedule by hand such as generate('zb-h2', ...)")
 
 
 def _best_of_catalogue(costs: Costs, stages: int, microbatches: int, limit: Optional[float], chunks: int,
@@ -106,7 +112,7 @@ class _Walk:
         self._tasks = tasks
         self._progress = progress
         self._measures: Dict[Shape, Tuple[float, float]] = {}
-        self._sizes = {chunks: task.costs.ranks * task.microbatches * chunks * (2 + task.weight_parts)
+        self._sizes = {chunks: computations(task.costs.ranks, task.microbatches, chunks, task.weight_parts)
                        for chunks, task in tasks.items()}
         self._placed, self._most = 0, max(WORK, LEAST_TRIED * max(self._sizes.values()))
         self._lowest_possible = max(task.microbatches * max(task.costs.work()) for task in tasks.values())
@@ -133,6 +139,7 @@ class _Walk:
             for other in neighbours(shape, task):
                 if self._placed >= self._most or self._lowest <= self._lowest_possible * (1 + TOLERANCE):
                     return
+                self._placed += task.costs.ranks  # with very many ranks, to make a shape is work as well
                 if self._measure(other) < reached:
                     better.append(other)
                     break

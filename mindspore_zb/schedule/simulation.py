@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import List, Tuple
 
+from mindspore_zb.checks import check_kind
 from mindspore_zb.schedule.actions import Action
 from mindspore_zb.schedule.costs import Costs, StageCosts
 from mindspore_zb.schedule.dry_run import possible_order
@@ -55,6 +56,7 @@ def simulate(schedule: Schedule, costs: Costs) -> Simulation:
     :func:`~mindspore_zb.schedule.validation.validate` to say.
 
     Raises:
+        ArgumentTypeError: no schedule, or no costs.
         ScheduleError: the ranks wait for each other for ever, or have stages of others.
         ArgumentValueError: costs for another number of ranks.
 
@@ -63,7 +65,8 @@ def simulate(schedule: Schedule, costs: Costs) -> Simulation:
     >>> run.makespan, round(run.bubble_rate, 4), run.peak_memory
     (33.0, 0.2727, (4.0, 3.0, 2.0, 1.0))
     """
-    stage_costs = costs.stage_costs(schedule.ranks, schedule.chunks)
+    check_kind("schedule", schedule, Schedule)
+    stage_costs = check_kind("costs", costs, Costs).stage_costs(schedule.ranks, schedule.chunks)
     timeline = _times(schedule, stage_costs)
     spans, ends, starts = [], [], []
     for timed in timeline:

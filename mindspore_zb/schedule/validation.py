@@ -1,7 +1,10 @@
 """Whether a schedule can be run and computes everything once."""
 
-from typing import Dict, List, Optional, Sequence, Tuple
+from collections import defaultdict
+from typing import DefaultDict, Iterator, List, Optional, Sequence, Tuple
 
+from mindspore_zb.checks import check_kind, check_number
+from mindspore_zb.counted import counted
 from mindspore_zb.errors import ScheduleError
 from mindspore_zb.schedule.actions import Action
 from mindspore_zb.schedule.communication import message_of
@@ -27,6 +30,10 @@ def validate(schedule: Schedule, costs: Optional[Costs] = None, memory_limit: Op
 
     The message names the rank, the action, and what it waits for. Linear in the number of actions.
 
+    Raises:
+        ArgumentTypeError, ArgumentValueError: an argument cannot be used.
+        ScheduleError: one of the above is not so.
+
     >>> from dataclasses import replace
     >>> from mindspore_zb.schedule import generate
     >>> schedule = generate("zb-h1", stages=2, microbatches=2)
@@ -36,12 +43,21 @@ def validate(schedule: Schedule, costs: Optional[Costs] = None, memory_limit: Op
         ...
     mindspore_zb.errors.ScheduleError: rank 1 never runs 1W1
     """
+    _check_arguments(schedule, costs, memory_limit)
     for rank, actions in enumerate(schedule.actions):
         _check_once(schedule, rank, actions)
         _check_needs(schedule, rank, actions)
     possible_order(schedule)
     if memory_limit is not None:
         _check_memory(schedule, costs or Costs(), memory_limit)
+
+
+def _check_arguments(schedule: Schedule, costs: Optional[Costs], memory_limit: Optional[float]) -> None:
+    check_kind("schedule", schedule, Schedule)
+    if costs is not None:
+        check_kind("costs", costs, Costs, "a Costs or None")
+    if memory_limit is not None:
+        check_number("memory_limit", memory_limit, hint=", or None for no limit")
 
 
 def fits(memory: float, limit: Optional[float]) -> bool:
@@ -55,18 +71,20 @@ def fits(memory: float, limit: Optional[float]) -> bool:
 
 def _check_once(schedule: Schedule, rank: int, actions: Sequence[Action]) -> None:
     """The rank runs what it must, each action once, and nothing else."""
-    expected = _expected(schedule, rank)
-    seen: Dict[Tuple, Action] = {}
+    kinds = {stage: _kinds(schedule, stage) for stage in schedule.stages_of(rank)}
+    seen = set()
+    run: DefaultDict[Tuple[int, str, int], List[Action]] = defaultdict(list)
     for action in actions:
         key = action.stage, action.kind, action.microbatch, action.part
-        if key[:3] not in expected:
+        if action.kind not in kinds.get(action.stage, ()) or action.microbatch >= schedule.microbatches:
             raise ScheduleError(f"rank {rank} runs {action}, {_why_unexpected(schedule, rank, action)}")
         if key in seen:
             raise ScheduleError(f"rank {rank} runs {action} twice")
-        seen[key] = action
-        expected[key[:3]].append(action)
-    for (stage, kind, microbatch), found in expected.items():
-        if not found:
+        seen.add(key)
+        run[key[:3]].append(action)
+    for stage, kind, microbatch in _expected(schedule, rank):
+        found = run.get((stage, kind, microbatch))
+        if not found:  # at the latest when there are no more actions, however many are expected
             raise ScheduleError(f"rank {rank} never runs {Action(stage, kind, microbatch)}")
         parts = found[0].parts
         for action in found:
@@ -77,26 +95,37 @@ def _check_once(schedule: Schedule, rank: int, actions: Sequence[Action]) -> Non
                 raise ScheduleError(f"rank {rank} never runs {Action(stage, kind, microbatch, part, parts)}")
 
 
-def _expected(schedule: Schedule, rank: int) -> Dict[Tuple[int, str, int], List[Action]]:
-    expected: Dict[Tuple[int, str, int], List[Action]] = {}
+def _kinds(schedule: Schedule, stage: int) -> List[str]:
+    """What a stage does with each micro-batch."""
+    kinds = []
+    for kind in ("F", "B", "W"):
+        kinds.append(kind)
+        for verb in ("RECV", "SEND"):
+            kinds += [message.kind for message in message_of(Action(stage, kind, 0), schedule.ranks, schedule.stages,
+                                                             verb)]
+    return kinds
+
+
+def _expected(schedule: Schedule, rank: int) -> Iterator[Tuple[int, str, int]]:
     for stage in schedule.stages_of(rank):
+        kinds = _kinds(schedule, stage)
         for microbatch in range(schedule.microbatches):
-            for kind in ("F", "B", "W"):
-                expected[stage, kind, microbatch] = []
-                for verb in ("RECV", "SEND"):
-                    for message in message_of(Action(stage, kind, microbatch), schedule.ranks, schedule.stages, verb):
-                        expected[stage, message.kind, microbatch] = []
-    return expected
+            for kind in kinds:
+                yield stage, kind, microbatch
 
 
 def _why_unexpected(schedule: Schedule, rank: int, action: Action) -> str:
     if action.stage >= schedule.stages:
-        return f"but there are only {schedule.stages} stages"
+        return f"but there {_only(schedule.stages, 'stage')}"
     if action.microbatch >= schedule.microbatches:
-        return f"but there are only {schedule.microbatches} micro-batches"
+        return f"but there {_only(schedule.microbatches, 'micro-batch')}"
     if schedule.rank_of(action.stage) != rank:
         return f"which belongs on rank {schedule.rank_of(action.stage)}"
     return "but there is no other rank at its other end"
+
+
+def _only(number: int, thing: str) -> str:
+    return f"{'is' if number == 1 else 'are'} only {counted(number, thing)}"
 
 
 def _needs(schedule: Schedule, action: Action) -> List[Tuple[int, str, int]]:

@@ -52,7 +52,9 @@ def test_schedules_are_compared_at_once(capsys):
     (["module_of_a_test:no_inputs"], "inputs must be the arguments of fn in a tuple, at least one"),
     (["module_of_a_test:extras"], "profile calls fn(*inputs) and cannot use the grad_position that module_of_a_test:extras"),
     (["module_of_a_test:wrong_shape"], "the stage of module_of_a_test:wrong_shape failed: ValueError: "),
-    (["module_of_a_test:good", "-m", "3"], "give the ranks with -p too")])
+    (["module_of_a_test:good", "-m", "3"], "give the ranks with -p too"),
+    (["module_of_a_test:good", "--rounds", "10001"], "rounds is at most 10000, not 10001"),
+    (["module_of_a_test:good", "-p", "2", "-m", "100000"], "2 ranks, 100000 micro-batches and 2 chunks make a schedule")])
 def test_bad_input_is_one_line(arguments, message, capsys):
     assert cli.main(["profile", *arguments]) == 2
     output = capsys.readouterr()

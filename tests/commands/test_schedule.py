@@ -1,6 +1,7 @@
 """``python -m mindspore_zb schedule``: what it prints and writes, and how it refuses bad input."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -107,6 +108,17 @@ def test_a_saved_schedule_that_cannot_run_is_refused(tmp_path, capsys):
     (["--csv", "missing/run.csv"], "'missing/run.csv' cannot be written: No such file or directory"),
     (["--load", "missing.csv"], "'missing.csv' cannot be read: No such file or directory"),
     (["--unit", "h"], "argument --unit: invalid choice: 'h'"),
+    (["-p", "1000000"], "1000000 ranks, 8 micro-batches and 2 chunks make a schedule of 48000000 computations, but 60000 "
+     "are the most that is searched among: leave out the search (--names 1f1b,zb-h1,zb-h2,zb-v), or take fewer"),
+    (["-m", "40000", "--names", "zb-v"], "make a schedule of 960000 computations, but 500000 are the most that is made"),
+    (["-m", "9" * 5000], "is no integer"),
+    (["--memory-limit", "inf"], "argument --memory-limit: 'inf' is no number above 0"),
+    (["--f", "nan"], "f is made of numbers from 0 to 1e+100, and nan is not one"),
+    (["--f", "1,1,1"], "f has 3 numbers for 4 ranks: give one number, or one for each rank"),
+    (["--f", "1,"], "argument --f: '1,' is no number"),
+    (["--names", "gpipe"], "names is made of 1f1b, zb-h1, zb-h2, zb-v, auto, and 'gpipe' is none of them"),
+    (["--names", "zb-v", "--chunks", "1"], "zb-v has two chunks on each rank"),
+    (["--names", "zb-h1", "--show", "1f1b"], "there is no schedule '1f1b' here; there are zb-h1"),
     (["--gpus", "8"], "unrecognized arguments: --gpus 8 (see mindspore_zb schedule --help)"),
 ])
 def test_bad_input_is_one_line_and_exit_code_2(arguments, message, capsys, tmp_path, monkeypatch):
@@ -118,6 +130,45 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, message, capsys, tmp_p
 def test_the_kind_of_picture_is_looked_at_before_anything_is_computed(capsys):
     assert main(["schedule", "--picture", "run.pdf"]) == 2
     assert capsys.readouterr().out == ""
+
+
+def test_chosen_schedules_without_a_search(capsys, monkeypatch):
+    monkeypatch.setattr("mindspore_zb.schedule_table.search", None)
+    assert main(["schedule", "-p", "2", "-m", "4", "--names", "zb-h1,1f1b"]) == 0
+    output = capsys.readouterr().out
+    assert output.splitlines()[2].startswith("1f1b") and output.splitlines()[3].startswith("zb-h1")
+    assert len(output.splitlines()) == 4, "and no note about a search"
+
+
+def test_one_of_a_thing_is_said_in_the_singular(tmp_path, capsys):
+    assert main(["schedule", "-p", "1", "-m", "1", "--show", "1f1b", "--text", "--csv", str(tmp_path / "one.csv")]) == 0
+    output = capsys.readouterr().out
+    assert output.startswith("1 rank, 1 micro-batch\n") and "1f1b: 1 rank, 1 micro-batch, 1 chunk\n" in output
+    assert "1 ranks" not in output and "1 micro-batches" not in output
+    assert "is of 1 rank and 1 micro-batch: give -p 1 -m 1" in refusal(capsys, "--load", str(tmp_path / "one.csv"))
+
+
+def test_what_takes_a_while_is_told_beforehand_in_a_pipe_too(capsys, monkeypatch):
+    monkeypatch.setattr("mindspore_zb.commands.schedule.LARGE", 24)
+    assert main(["schedule", "-p", "2", "-m", "2"]) == 0
+    told = capsys.readouterr()
+    assert told.err == "mindspore_zb schedule: schedules of 24 computations take a while; Ctrl-C ends it\n"
+    assert "24 computations" not in told.out
+    assert main(["schedule", "-p", "1", "-m", "2"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_ctrl_c_is_one_line():
+    process = subprocess.Popen([sys.executable, "-m", "mindspore_zb", "schedule", "-p", "20", "-m", "400"], cwd=ROOT,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        first = process.stderr.readline()
+        assert "schedules of 48000 computations take a while" in first
+        process.send_signal(signal.SIGINT)
+        output, error = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert (process.returncode, output, error) == (130, "", "mindspore_zb schedule: interrupted\n")
 
 
 def python(*arguments):

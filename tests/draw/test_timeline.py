@@ -98,6 +98,80 @@ def test_a_very_long_run_stays_within_the_page_and_drops_numbers_that_would_not_
     assert not parts(figure, "number")
 
 
+def overlapping(figure):
+    """Pairs of texts that lie over each other, and texts that reach over the edge of the page."""
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    axes = figure.axes[0]
+    figure.draw(renderer)
+    shown = [tick.label1 for tick in axes.xaxis.get_major_ticks() if tick.get_loc() <= axes.get_xlim()[1]]
+    texts = [*figure.texts, *axes.texts, *axes.get_yticklabels(), *shown, axes.xaxis.label,
+             axes.xaxis.get_offset_text(), *figure.legends[0].get_texts()]
+    boxes = [(text.get_text(), text.get_window_extent(renderer)) for text in texts if text.get_text()]
+    width, height = figure.canvas.get_width_height()
+    found = [name for name, box in boxes if box.x0 < 0 or box.y0 < 0 or box.x1 > width or box.y1 > height]
+    ordered = sorted(boxes, key=lambda item: item[1].x0)
+    for place, (name, box) in enumerate(ordered):
+        for other, behind in ordered[place + 1:]:
+            if behind.x0 >= box.x1 - 0.5:
+                break
+            if box.y0 < behind.y1 - 0.5 and behind.y0 < box.y1 - 0.5:
+                found.append((name, other))
+    return found
+
+
+@pytest.mark.parametrize("costs", [COSTS, Costs(1, 1, 1), Costs(1e-9, 2e-9, 0), Costs(1, 1, 1e-6), Costs(1e90, 1, 1e-90),
+                                   Costs(0, 0, 0), Costs(f=[1e-3] * 8 + [1] * 8)],
+                         ids=["usual", "equal", "tiny", "thin dw", "one thing only", "no time", "uneven"])
+@pytest.mark.parametrize("name, stages, microbatches", [("zb-h1", 1, 1), ("zb-v", 2, 2), ("zb-h2", 2, 2), ("zb-v", 4, 6)])
+def test_no_text_lies_over_another_or_over_the_edge(costs, name, stages, microbatches):
+    if isinstance(costs.f, tuple):
+        costs = Costs(f=costs.f[-stages:])
+    run = simulate(generate(name, stages=stages, microbatches=microbatches), costs).entries()
+    figure = timeline_figure(run, title=f"{name}: a title of usual length, bubble rate 0.1234", unit="ms")
+    assert max(figure.get_size_inches()) <= 42
+    assert not overlapping(figure)
+
+
+@pytest.mark.slow
+def test_16_ranks_and_64_microbatches_are_legible():
+    figure = timeline_figure(entries("zb-h1", 16, 64))
+    assert max(figure.get_size_inches()) <= 42
+    assert not overlapping(figure)
+    numbers = parts(figure, "number")
+    assert len(numbers) > 0.9 * 16 * 64 * 3 and min(number.get_fontsize() for number in numbers) >= 4
+
+
+def test_thin_boxes_do_not_stretch_the_picture_and_are_no_border_alone():
+    run = simulate(generate("zb-h1", stages=2, microbatches=12), Costs(1, 1, 0.01)).entries()
+    figure = timeline_figure(run)
+    assert figure.get_size_inches()[0] < 15
+    points = figure.axes[0].get_window_extent().width / figure.dpi * 72 / figure.axes[0].get_xlim()[1]
+    for box in parts(figure, "W"):
+        assert box.get_linewidth() <= 0.2 * box.get_width() * points
+
+
+def test_very_many_ranks_keep_within_the_page_and_name_some_of_them():
+    figure = timeline_figure([(rank, f"{rank}F0", rank, rank + 1) for rank in range(0, 600, 60)] + [(599, "599F0", 0, 1)])
+    assert max(figure.get_size_inches()) <= 42
+    assert not overlapping(figure)
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert labels[0] == "rank 0" and 100 < len(labels) < 600
+
+
+def test_a_title_is_in_one_line_smaller_then_cut_and_no_formula():
+    for title in ("a $x^$ title", "many words " * 8, "very many words " * 40, "two\nlines"):
+        figure = timeline_figure(entries("zb-h1", 2, 2), title=title, unit="$ms")
+        shown = next(text for text in figure.texts if text.get_gid() == "title")
+        assert not overlapping(figure) and shown.get_fontsize() >= 6 and "\n" not in shown.get_text()
+    assert "..." in timeline_figure(entries("1f1b", 1, 1), title="x" * 400).texts[0].get_text()
+
+
+def test_more_than_fits_a_picture_is_refused():
+    with pytest.raises(ArgumentValueError, match="holds 50001 computations, and a picture has room for 50000: write a "
+                                                 "trace"):
+        timeline_figure([(0, "0F0", number, number + 1) for number in range(50_001)])
+
+
 def test_runs_without_duration():
     draw = timeline_figure([(0, "0F0", 1.0, 1.0), (0, "0SEND_F0", 1.0, 1.0)])
     assert len(parts(draw, "F")) == 1

@@ -1,12 +1,13 @@
 """The end of a process, with operators that only write down what they are given; and starting without others."""
 
+import os
 import subprocess
 import sys
 
 import mindspore as ms
 import pytest
 
-from mindspore_zb.errors import ArgumentValueError
+from mindspore_zb.errors import ArgumentValueError, StateError
 from mindspore_zb.pipeline import TensorMeta, connect
 from mindspore_zb.pipeline.communication import ProcessEnd
 
@@ -60,7 +61,7 @@ def test_each_direction_can_have_a_group_of_its_own():
 
 
 def test_the_time_to_wait_is_above_zero():
-    with pytest.raises(ArgumentValueError, match="timeout must be above 0 seconds, not 0"):
+    with pytest.raises(ArgumentValueError, match="timeout is a finite number above 0, in seconds, not 0"):
         connect(timeout=0)
 
 
@@ -70,3 +71,35 @@ def test_a_process_on_its_own_is_told_what_is_missing():
               "try:\n    connect()\nexcept RuntimeError as error:\n    print(type(error).__name__, error)")
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
     assert "StateError the processes could not be connected; were they started by msrun?" in done.stdout, done.stderr
+
+
+def scheduler(monkeypatch, error):
+    """``connect()`` as the scheduler of msrun calls it, where MindSpore's ``init`` raises."""
+    import mindspore.communication
+
+    def init():
+        raise error
+
+    monkeypatch.setattr(mindspore.communication, "init", init)
+    monkeypatch.setenv("MS_ROLE", "MS_SCHED")
+    for variable in ("MS_CPU_COMM_OP_TIMEOUT", "HCCL_EXEC_TIMEOUT"):
+        monkeypatch.setenv(variable, "10")
+    with pytest.raises(StateError) as caught:
+        connect()
+    return str(caught.value)
+
+
+def test_the_scheduler_says_that_a_rank_has_ended(monkeypatch):
+    """It was connected, and nothing is wrong with it."""
+    monkeypatch.setattr(os, "environ", os.environ.copy())  # what is set is forgotten again
+    monkeypatch.delenv("MS_NODE_TIMEOUT", raising=False)
+    message = scheduler(monkeypatch, RuntimeError("worker 1 is the first one timed out\n\n- C++ Call Stack: (For\nx.cc"))
+    assert message == ("this is msrun's scheduler, which ends as a rank has ended or gives no sign of life: the log of "
+                       "that rank, worker_N.log, says why. MindSpore: worker 1 is the first one timed out")
+    assert os.environ["MS_NODE_TIMEOUT"] == "30"
+
+
+def test_what_the_environment_says_of_the_scheduler_stays(monkeypatch):
+    monkeypatch.setenv("MS_NODE_TIMEOUT", "77")
+    scheduler(monkeypatch, RuntimeError("wrong"))
+    assert os.environ["MS_NODE_TIMEOUT"] == "77"

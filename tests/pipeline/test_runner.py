@@ -11,7 +11,8 @@ from mindspore_zb.errors import (ArgumentTypeError, ArgumentValueError, Pipeline
                                  UnsupportedError, ZeroBubbleError)
 from mindspore_zb.pipeline import LocalNetwork, Pipeline, Stage, TensorMeta, step_together
 from mindspore_zb.schedule import generate
-from tests.pipeline.cases import ROWS, WIDTH, Numbers, build, make_schedule, without_pipeline
+from tests.pipeline.cases import (ROWS, WIDTH, Numbers, assert_equal_gradients, build, make_schedule,
+                                  without_pipeline)
 
 MICROBATCHES = 2
 
@@ -46,7 +47,7 @@ def test_a_pipeline_is_checked():
         Pipeline(schedule, {0: stage, 1: stage}, end)
     with pytest.raises(ArgumentTypeError, match=r"stages\[3\] must be a Stage, not a Dense"):
         Pipeline(schedule, {0: stage, 3: nn.Dense(2, 2)}, end)
-    with pytest.raises(ArgumentValueError, match="the schedule is for 2 ranks, but there are 1"):
+    with pytest.raises(ArgumentValueError, match="the schedule is for 2 ranks, but there is 1"):
         Pipeline(schedule, {0: stage, 3: stage})
     with pytest.raises(ScheduleError, match="never runs"):
         Pipeline(dataclasses.replace(schedule, actions=(schedule.actions[0], schedule.actions[1][:-1])),
@@ -220,3 +221,21 @@ def test_nothing_is_left_after_a_step():
     step_together(pipelines, **case.batch)
     assert [pipeline._ledger.alive_bytes() for pipeline in pipelines] == [0, 0]
     assert all(pipeline._run is None for pipeline in pipelines)
+
+
+def test_the_parts_of_a_dw_may_come_in_any_order():
+    """Also on the first stage, which does all its backward in whichever part comes first."""
+    schedule = make_schedule("zb-h1", 2, MICROBATCHES, 3)
+    turned = []
+    for actions in schedule.actions:
+        turned.append([])
+        for action in actions:
+            part = (action.part + 2) % 3 if action.kind == "W" else action.part
+            turned[-1].append(dataclasses.replace(action, part=part))
+    schedule = dataclasses.replace(schedule, actions=tuple(map(tuple, turned)))
+    case = build("tied", 2, MICROBATCHES)
+    pipelines = ranks_of(case, schedule)
+    step_together(pipelines, **case.batch)
+    _, expected = without_pipeline(case, MICROBATCHES)
+    for pipeline in pipelines:
+        assert_equal_gradients(pipeline.weights, pipeline.gradients(), expected, f"rank {pipeline.rank}")

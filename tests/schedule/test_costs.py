@@ -31,14 +31,14 @@ def test_communication():
     assert Costs(comm=0.5).stage_costs(3).hops == (0.5, 0.5)
     assert Costs(comm=[1, 2]).stage_costs(3).hops == (1.0, 2.0)
     assert Costs(comm=0.5).stage_costs(1).hops == ()
-    with pytest.raises(ArgumentValueError, match="comm has 2 numbers, but 2 ranks have 1 pairs of neighbours"):
+    with pytest.raises(ArgumentValueError, match="comm has 2 numbers, but 2 ranks have 1 pair of neighbours"):
         Costs(comm=[1, 2]).stage_costs(2)
     with pytest.raises(ArgumentValueError, match="comm has one number for each pair"):
         Costs(comm=[[1, 2]]).stage_costs(2)
 
 
 def test_costs_of_another_size():
-    with pytest.raises(ArgumentValueError, match="m_w has 1 numbers for 2 ranks: give one number, or one for each"):
+    with pytest.raises(ArgumentValueError, match="m_w has 1 number for 2 ranks: give one number, or one for each"):
         Costs(m_w=[1]).stage_costs(2)
     with pytest.raises(ArgumentValueError, match="b of rank 1 has 3 numbers for 2 chunks"):
         Costs(b=[1, [1, 2, 3]]).stage_costs(2, chunks=2)

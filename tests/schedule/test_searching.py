@@ -211,8 +211,8 @@ def test_8_ranks_and_64_microbatches_take_less_than_10_s(limit):
     ((1.0, 2, 2), {}, ArgumentTypeError, "costs is a Costs, not float"),
     ((Costs(), 0, 2), {}, ArgumentValueError, "stages is at least 1"),
     ((Costs(), 2, 2.5), {}, ArgumentTypeError, "microbatches is an integer"),
-    ((Costs(), 2, 2, 0), {}, ArgumentValueError, "memory_limit is above 0, or None for no limit, not 0"),
-    ((Costs(), 2, 2, float("nan")), {}, ArgumentValueError, "memory_limit is above 0"),
+    ((Costs(), 2, 2, 0), {}, ArgumentValueError, "memory_limit is a finite number above 0, or None for no limit, not 0"),
+    ((Costs(), 2, 2, float("nan")), {}, ArgumentValueError, "memory_limit is a finite number above 0"),
     ((Costs(), 2, 2), {"chunks": 3}, ArgumentValueError, "chunks is 1 or 2, not 3"),
     ((Costs(f=[1, 2, 3]), 2, 2), {}, ArgumentValueError, "f has 3 numbers for 2 ranks"),
 ])

@@ -126,7 +126,7 @@ def test_swapped_receives_from_one_rank_are_refused(data):
 
 @pytest.mark.parametrize("extra, message", [
     ("7F0", "rank 0 runs 7F0, but there are only 2 stages"),
-    ("0F9", "rank 0 runs 0F9, but there are only 1 micro-batches"),
+    ("0F9", "rank 0 runs 0F9, but there is only 1 micro-batch"),
     ("1F0", "rank 0 runs 1F0, which belongs on rank 1"),
     ("0RECV_F0", "rank 0 runs 0RECV_F0, but there is no other rank at its other end"),
     ("0SEND_B0", "rank 0 runs 0SEND_B0, but there is no other rank at its other end"),
