@@ -2,5 +2,6 @@
 
 from mindspore_zb.engines.pynative.native import sync as synchronize
 from mindspore_zb.memory.ledger import SavedTensorLedger
+from mindspore_zb.memory.recompute import RecomputeHandle, apply_recompute
 
-__all__ = ["SavedTensorLedger", "synchronize"]
+__all__ = ["RecomputeHandle", "SavedTensorLedger", "apply_recompute", "synchronize"]

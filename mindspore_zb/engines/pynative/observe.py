@@ -10,7 +10,7 @@ import functools
 import importlib
 import threading
 from types import MethodType
-from typing import Any, Callable, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from mindspore import Tensor, nn
 from mindspore.common._grad_function import _Function
@@ -131,39 +131,49 @@ def unobserved() -> Iterator[None]:
         _ACTIVE.observation = observation
 
 
-class _StandIns:
-    """Replaces attributes while at least one forward is watched, and puts them back."""
+class StandIns:
+    """Replaces attributes of classes and modules while somebody needs it, and puts them back.
 
-    def __init__(self) -> None:
+    Args:
+        replacements: called when the first one enters; gives ``(owner, name, stand_in)``, where ``stand_in`` makes
+            the new attribute of the original one.
+    """
+
+    def __init__(self, replacements: Callable[[], Iterable[Tuple[Any, str, Callable[[Any], Any]]]]) -> None:
+        self._replacements = replacements
         self._lock = threading.Lock()
-        self._watched = 0
+        self._inside = 0
         self._replaced: List[tuple] = []
 
     def enter(self) -> None:
         with self._lock:
-            self._watched += 1
-            if self._watched == 1:
-                self._replace(Tensor, "register_hook", _watched_register_hook)
-                self._replace(_Function, "apply", _watched_apply)
-                self._replace(_recompute, "_RecomputeHandle" if HAS_SESSIONS else "_RecomputeState", _watched_recompute)
-                self._replace(_recompute._RecomputeCell, "construct", _watched_reentrant)
-                self._replace(PyNativeExecutor, "call_custom_bprop", _in_top_cell)
-                self._replace(_JitExecutor, "__call__", _watched_jit)
-                if _GRAPH_CELLS:  # not always: a method of the base class of all Cells is dear to replace
-                    self._replace(nn.Cell, "__call__", _watched_cell)
+            self._inside += 1
+            if self._inside == 1:
+                for owner, name, stand_in in self._replacements():
+                    original = vars(owner).get(name, getattr(owner, name))
+                    self._replaced.append((owner, name, original, name in vars(owner)))
+                    setattr(owner, name, stand_in(original))
 
     def leave(self) -> None:
         with self._lock:
-            self._watched -= 1
-            if not self._watched:
+            self._inside -= 1
+            if not self._inside:
                 while self._replaced:
-                    owner, name, original = self._replaced.pop()
+                    owner, name, original, own = self._replaced.pop()
                     setattr(owner, name, original)
+                    if not own:
+                        delattr(owner, name)
 
-    def _replace(self, owner: Any, name: str, stand_in: Callable[[Any], Any]) -> None:
-        original = vars(owner).get(name, getattr(owner, name))
-        self._replaced.append((owner, name, original))
-        setattr(owner, name, stand_in(original))
+
+def _watched_names() -> Iterator[Tuple[Any, str, Callable[[Any], Any]]]:
+    yield Tensor, "register_hook", _watched_register_hook
+    yield _Function, "apply", _watched_apply
+    yield _recompute, "_RecomputeHandle" if HAS_SESSIONS else "_RecomputeState", _watched_recompute
+    yield _recompute._RecomputeCell, "construct", _watched_reentrant
+    yield PyNativeExecutor, "call_custom_bprop", _in_top_cell
+    yield _JitExecutor, "__call__", _watched_jit
+    if _GRAPH_CELLS:  # not always: a method of the base class of all Cells is dear to replace
+        yield nn.Cell, "__call__", _watched_cell
 
 
 _GRAPH_CELLS: List[bool] = []
@@ -181,8 +191,21 @@ def is_graph_cell(cell: nn.Cell) -> bool:
     return getattr(method, "zero_bubble_mode", None) == "graph"
 
 
+def recompute_of(cell: nn.Cell) -> Any:
+    """What runs in place of the ``construct`` of a Cell where gradients are recorded; None if nothing does.
+
+    ``Cell.recompute()`` sets it, and :mod:`mindspore_zb.memory.recompute`.
+    """
+    return cell._recompute_cell
+
+
+def set_recompute(cell: nn.Cell, stand_in: Any) -> None:
+    """Run this in place of the ``construct`` of a Cell where gradients are recorded; None for ``construct`` itself."""
+    cell._recompute_cell = stand_in
+
+
 _ACTIVE = threading.local()
-_STAND_INS = _StandIns()
+_STAND_INS = StandIns(_watched_names)
 
 
 def _watched_register_hook(original: Any) -> Any:
