@@ -89,12 +89,20 @@ _WATCHING: "ContextVar[Tuple[SavedTensorLedger, ...]]" = ContextVar("mindspore_z
 class SavedTensor:
     """Stands in MindSpore's graph for a saved tensor; lives exactly as long as it is saved."""
 
-    __slots__ = ("tensor", "address", "nbytes", "__weakref__")
+    __slots__ = ("tensor", "__weakref__")
 
     def __init__(self, tensor: Any):
         self.tensor = tensor.data  # not the tensor itself, whose history would lead back here
-        self.address = tensor.data_ptr()
-        self.nbytes = tensor.nbytes
+
+    @property
+    def address(self) -> int:
+        """Of its storage. MindSpore waits for its threads to tell it, so nobody asks but a ledger."""
+        return self.tensor.data_ptr()
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes."""
+        return self.tensor.nbytes
 
 
 def _unpack(box: SavedTensor) -> Any:

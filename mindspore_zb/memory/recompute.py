@@ -12,8 +12,7 @@ from mindspore_zb.api import is_compiled
 from mindspore_zb.engines.pynative.native import is_recording
 from mindspore_zb.engines.pynative.observe import is_graph_cell, recompute_of, set_recompute
 from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, StateError, UnsupportedError
-from mindspore_zb.memory.random_operations import current_tape
-from mindspore_zb.memory.replay import Block, Player, Recorder, Segment
+from mindspore_zb.memory.replay import Block, Recorder, Segment
 from mindspore_zb.structure import flatten
 from mindspore_zb.tensors import is_tensor
 
@@ -119,24 +118,13 @@ def apply_recompute(blocks: Any, policy: str = "full", every: Optional[int] = No
     plan = _Plan(length)
     stand_ins: Dict[Any, Any] = {}
     for place, cell in enumerate(cells):
-        stand_ins[cell] = _Recomputed(Block(cell, _name(cell, place), _statistics(cell)), place, plan)
-        if policy == "selective":
-            stand_ins.update(_kept_layers(cell, layers, _name(cell, place)))
+        kept = _kept_layers(cell, layers, _name(cell, place)) if policy == "selective" else ()
+        stand_ins[cell] = _Recomputed(Block(cell, _name(cell, place), _statistics(cell), kept), place, plan)
     return RecomputeHandle(cells, policy, length, stand_ins)
 
 
-class _StandIn:
-    """Stands in a Cell; a copy of the Cell gets none."""
-
-    def __deepcopy__(self, _memo: dict) -> None:
-        return None
-
-    def __reduce__(self) -> tuple:
-        return type(None), ()
-
-
-class _Recomputed(_StandIn):
-    """Runs in place of a block's ``construct``."""
+class _Recomputed:
+    """Runs in place of a block's ``construct``. A copy of the block gets none."""
 
     def __init__(self, block: Block, position: int, plan: "_Plan"):
         self._block, self._position, self._plan = block, position, plan
@@ -149,18 +137,11 @@ class _Recomputed(_StandIn):
         self._plan.ran(self._position, segment, flatten(result)[0])
         return result
 
+    def __deepcopy__(self, _memo: dict) -> None:
+        return None
 
-class _KeptLayer(_StandIn):
-    """Runs in place of the ``construct`` of a layer whose result is kept."""
-
-    def __init__(self, layer: Any):
-        self._layer = layer
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        tape = current_tape()
-        if isinstance(tape, (Recorder, Player)):
-            return tape.layer(self._layer, args, kwargs)
-        return self._layer.construct(*args, **kwargs)
+    def __reduce__(self) -> tuple:
+        return type(None), ()
 
 
 @dataclass(frozen=True)
@@ -272,17 +253,17 @@ def _check_apart(cells: Sequence[Any]) -> None:
                                          "computed again twice")
 
 
-def _kept_layers(cell: Any, layers: Tuple[type, ...], name: str) -> Dict[Any, _KeptLayer]:
-    found: Dict[Any, _KeptLayer] = {}
+def _kept_layers(cell: Any, layers: Tuple[type, ...], name: str) -> Tuple[Any, ...]:
+    found: List[Any] = []
     inside: List[str] = []
     for path, inner in cell.cells_and_names():
         if path and isinstance(inner, layers) and not any(path.startswith(f"{outer}.") for outer in inside):
             inside.append(path)
-            found[inner] = _KeptLayer(inner)
+            found.append(inner)
     if not found:
         raise ArgumentValueError(f"{name} has no linear layer inside whose result could be kept: use the policy "
                                  "'full', or name its layers in keep")
-    return found
+    return tuple(found)
 
 
 def _statistics(cell: Any) -> Tuple[Any, ...]:

@@ -11,17 +11,18 @@ Source of the idea: Chen et al., "Training Deep Nets with Sublinear Memory Cost"
 """
 
 import contextlib
+import functools
 import weakref
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import mindspore as ms
 from mindspore import ops
 
 from mindspore_zb.engines.pynative.native import (asks_gradient, casting_as_now, dropout_again, eager_mode,
-                                                  keep_tensors, leaf_alias, precision_of, recording_again,
+                                                  is_reshaped, keep_tensors, leaf_alias, precision_of, recording_again,
                                                   without_recording)
-from mindspore_zb.engines.pynative.observe import observe_forward
+from mindspore_zb.engines.pynative.observe import observe_forward, recompute_of, set_recompute
 from mindspore_zb.errors import StateError, UnsupportedError
 from mindspore_zb.memory.ledger import SavedTensor, SavedTensorLedger, saved_for, watching
 from mindspore_zb.memory.random_operations import Tape, generator_states, generators_at, using_tape
@@ -96,11 +97,28 @@ class Block:
         cell: the Cell.
         name: for messages.
         statistics: Parameters that its normalisations change in the forward, such as moving averages.
+        layers: the layers inside whose results are kept.
     """
 
     cell: Any
     name: str
     statistics: Tuple[Any, ...]
+    layers: Tuple[Any, ...]
+
+    def run(self, tape: "Union[Recorder, Player]", args: tuple, kwargs: dict) -> Any:
+        """Run ``construct``, with the layers in the hands of ``tape``."""
+        before = [recompute_of(layer) for layer in self.layers]
+        for layer in self.layers:
+            set_recompute(layer, functools.partial(_run_layer, tape, layer))
+        try:
+            return self.cell.construct(*args, **kwargs)
+        finally:
+            for layer, stand_in in zip(self.layers, before):
+                set_recompute(layer, stand_in)
+
+
+def _run_layer(tape: "Union[Recorder, Player]", layer: Any, *args: Any, **kwargs: Any) -> Any:
+    return tape.layer(layer, args, kwargs)
 
 
 class Segment:
@@ -161,11 +179,12 @@ class Recorder(Tape):
         sources = tuple(self._source(leaf, linked) for leaf in leaves)
         states, casting, training = generator_states(), casting_as_now(), block.cell.training
         with using_tape(self) as self._outer, ms.saved_tensors_hooks(self._hold, unpack):
-            result = block.cell.construct(*args, **kwargs)
+            result = block.run(self, args, kwargs)
         self._outer = None
         kept = keep_tensors(self._kept)  # now that the hooks are those outside of the block again
         self._segment.calls.append(Call(block, structure, sources, kept, tuple(self._holders), tuple(self._results),
                                         states, casting, training))
+        self._holders, self._results, self._kept = [], [], []  # MindSpore keeps the hooks, and so this, alive
         return result
 
     def random(self, operation: Any, run: Callable[[], Any], args: tuple) -> Any:
@@ -185,7 +204,7 @@ class Recorder(Tape):
 
         def hold_inputs(tensor: Any) -> Any:
             for place, given in enumerate(inputs):
-                if _is_same_storage(tensor, given):
+                if is_reshaped(tensor, given):
                     holder = Holder(self._segment, tensor)
                     links.append((weakref.ref(holder), place, tensor.shape))
                     return holder
@@ -193,6 +212,7 @@ class Recorder(Tape):
 
         with using_tape(None), ms.saved_tensors_hooks(hold_inputs, unpack):
             result = cell.construct(*args, **kwargs)
+        inputs.clear()  # MindSpore keeps the hooks as long as the operations, and the inputs have a history
         self._remember(result, tuple(links))
         return result
 
@@ -240,7 +260,7 @@ class Player(Tape):
         call = self._call
         args, kwargs = call.structure.unflatten([self._tensor(source) for source in call.sources])
         with using_tape(self), ms.saved_tensors_hooks(self._fill, unpack):
-            result = call.block.cell.construct(*args, **kwargs)
+            result = call.block.run(self, args, kwargs)
         if (self._saved, self._used) != (len(call.holders), len(call.results)):
             raise self._differs()
         return flatten(result)[0]
@@ -259,7 +279,7 @@ class Player(Tape):
         for reference, place, shape in result.links:
             holder = reference()
             if holder is not None:
-                holder.saved = saved_for(detached(inputs[place]).view(shape), self._ledgers)
+                holder.saved = saved_for(detached(inputs[place]).reshape(shape), self._ledgers)
         return result.structure.unflatten([self._tensor(source) for source in result.sources])
 
     def _fill(self, tensor: Any) -> SavedTensor:
@@ -324,9 +344,3 @@ def _is_plain_dropout(operation: Any, args: tuple, result: Any) -> bool:
 
 def _tensors(value: Any) -> List[Any]:
     return [leaf for leaf in flatten(value)[0] if is_tensor(leaf) and not is_parameter(leaf)]
-
-
-def _is_same_storage(tensor: Any, given: Any) -> bool:
-    """Whether ``tensor`` is ``given`` in another shape, in the same order of numbers."""
-    return (tensor.data_ptr() == given.data_ptr() and tensor.nbytes == given.nbytes and tensor.dtype == given.dtype
-            and tensor.is_contiguous() and given.is_contiguous())

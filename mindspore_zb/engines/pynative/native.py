@@ -161,8 +161,11 @@ def recording_again() -> Iterator[None]:
             _pynative_executor.new_empty_graph()
             try:
                 yield
-            finally:
-                _pynative_executor.end_empty_graph()
+            except BaseException:
+                with contextlib.suppress(RuntimeError):  # MindSpore has ended it already where an operation raised
+                    _pynative_executor.end_empty_graph()
+                raise
+            _pynative_executor.end_empty_graph()
         finally:
             _pynative_executor.set_grad_flag(flag)
             _pynative_executor.set_enable_grad(enabled)
@@ -204,6 +207,24 @@ def keep_tensors(tensors: Sequence[Tensor]) -> Callable[[], Tuple[Tensor, ...]]:
 def asks_gradient(tensor: Tensor) -> bool:
     """Whether operations on this tensor are recorded."""
     return tensor._grad_node is not None
+
+
+def is_reshaped(tensor: Tensor, given: Tensor) -> bool:
+    """Whether ``tensor`` has the numbers of ``given`` in the same order, perhaps in another shape."""
+    if tensor.dtype != given.dtype or tensor.nbytes != given.nbytes:
+        return False
+    edge, target = grad_edge(tensor), grad_edge(given)
+    if edge is None or target is None:
+        return tensor.data_ptr() == given.data_ptr() and tensor.is_contiguous() and given.is_contiguous()
+    node, slot = edge
+    while (node._unique_id(), slot) != (target[0]._unique_id(), target[1]):
+        if node.name() not in _ORDER_STAYS or not node.next_functions or node.next_functions[0][0] is None:
+            return False
+        node, slot = node.next_functions[0]
+    return True
+
+
+_ORDER_STAYS = frozenset(("Contiguous", "ExpandDims", "ExpandDimsView", "Reshape", "Squeeze", "View"))
 
 
 def casting_as_now() -> Callable[[], ContextManager[Any]]:
