@@ -178,13 +178,14 @@ class Recorder(Tape):
         leaves, structure = flatten((args, kwargs))
         sources = tuple(self._source(leaf, linked) for leaf in leaves)
         states, casting, training = generator_states(), casting_as_now(), block.cell.training
-        with using_tape(self) as self._outer, ms.saved_tensors_hooks(self._hold, unpack):
-            result = block.run(self, args, kwargs)
-        self._outer = None
-        kept = keep_tensors(self._kept)  # now that the hooks are those outside of the block again
-        self._segment.calls.append(Call(block, structure, sources, kept, tuple(self._holders), tuple(self._results),
-                                        states, casting, training))
-        self._holders, self._results, self._kept = [], [], []  # MindSpore keeps the hooks, and so this, alive
+        try:
+            with using_tape(self) as self._outer, ms.saved_tensors_hooks(self._hold, unpack):
+                result = block.run(self, args, kwargs)
+            kept = keep_tensors(self._kept)  # now that the hooks are those outside of the block again
+            self._segment.calls.append(Call(block, structure, sources, kept, tuple(self._holders),
+                                            tuple(self._results), states, casting, training))
+        finally:  # MindSpore keeps the hooks, and so this, alive; what was kept has a history
+            self._outer, self._holders, self._results, self._kept = None, [], [], []
         return result
 
     def random(self, operation: Any, run: Callable[[], Any], args: tuple) -> Any:
@@ -210,9 +211,11 @@ class Recorder(Tape):
                     return holder
             return self._keep_saved(tensor)
 
-        with using_tape(None), ms.saved_tensors_hooks(hold_inputs, unpack):
-            result = cell.construct(*args, **kwargs)
-        inputs.clear()  # MindSpore keeps the hooks as long as the operations, and the inputs have a history
+        try:
+            with using_tape(None), ms.saved_tensors_hooks(hold_inputs, unpack):
+                result = cell.construct(*args, **kwargs)
+        finally:
+            inputs.clear()  # see run()
         self._remember(result, tuple(links))
         return result
 
