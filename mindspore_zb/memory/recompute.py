@@ -75,7 +75,9 @@ def apply_recompute(blocks: Any, policy: str = "full", every: Optional[int] = No
                                                                           activations, dropout
     ================ ==================================================== ================================
 
-    Masks of dropout and other random numbers are kept under each policy: they cannot be drawn twice.
+    Masks of dropout and other random numbers are kept under each policy: they cannot be drawn twice. ``"selective"``
+    pays where attention scores are large; a block that saves little besides the inputs of its layers may keep more
+    with it than without (:func:`~mindspore_zb.memory.measure_recompute` tells).
 
     Args:
         blocks: the Cells, in the order of their calls: a CellList or SequentialCell, an iterable of Cells, or one

@@ -209,6 +209,16 @@ def asks_gradient(tensor: Tensor) -> bool:
     return tensor._grad_node is not None
 
 
+def stored_grad(tensor: Tensor) -> Optional[Tensor]:
+    """The gradient that is kept with a tensor, as MindSpore's own ``backward`` does; None if there is none."""
+    return tensor._grad
+
+
+def store_grad(tensor: Tensor, grad: Optional[Tensor]) -> None:
+    """Keep a gradient with a tensor; it must have the tensor's shape and dtype."""
+    tensor._grad = grad
+
+
 def is_reshaped(tensor: Tensor, given: Tensor) -> bool:
     """Whether ``tensor`` has the numbers of ``given`` in the same order, perhaps in another shape."""
     if tensor.dtype != given.dtype or tensor.nbytes != given.nbytes:
