@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-MODULES = ["api", "commands.parity", "commands.schedule", "decorator",
+MODULES = ["accumulation", "api", "commands.parity", "commands.schedule", "decorator",
            "draw.spans", "draw.trace", "engines.graph.callables", "engines.graph.checking", "engines.graph.frozen_state",
            "engines.graph.partition",
            "engines.graph.reached", "engines.graph.recompute", "engines.graph.refusals", "explanation", "factories",
-           "health", "memory.ledger", "parity.compare", "parity.report", "parity.state", "schedule_table", "settings",
-           "structure", "terminal"]
+           "health", "integrations.hyper_parallel", "memory.ledger", "memory.recompute", "memory.recompute_costs",
+           "parity.compare", "parity.report", "parity.state", "schedule_table", "settings", "structure", "terminal"]
 
 
 def test_python_blocks_of_the_readme_run_in_order(tmp_path, monkeypatch):

@@ -4,10 +4,10 @@ Change the one import in ``hyper_parallel/platform/mindspore/pipeline_parallel/s
 
     from mindspore_zb.integrations.hyper_parallel import forward_and_gradfn
 
-What was read: github.com/mindspore-ai/hyper-parallel, version 0.1.0 of 2026 on 2.10's ``mindspore.common.api``:
-``platform/mindspore/pipeline_parallel/backward.py`` (commit 4ae132d6), ``stage.py`` of the same folder (7994b2ae), and
-its test of gradient storage. ``accumulate_grad`` is called in that stage and tested there, but no published
-``backward.py`` that defines it was found: here it is what its callers rely on. Nothing was run with the package itself.
+What was read: github.com/mindspore-ai/hyper-parallel, version 0.1.0 (2026): ``platform/mindspore/pipeline_parallel/``
+with ``backward.py`` (commit 4ae132d6) and ``stage.py`` (7994b2ae), and its test of gradient storage. That stage calls
+``accumulate_grad`` and that test uses it, but no published ``backward.py`` that defines it was found: here it is what
+they rely on. Nothing was run with the package itself.
 
 Its conventions, all kept here:
 
@@ -18,7 +18,7 @@ Its conventions, all kept here:
 * ``compute_weight_grad`` and the weights' part of a call are tuples, also for one bare Parameter. The inputs' part of
   a call with weights is a tuple for positions, and nests like the inputs for -1; keyword arguments' gradients then
   follow as an item of their own.
-* ``compute_input_grad`` gives a bare gradient for one position, also for ``(0,)``; ``()`` if no position holds a tensor.
+* ``compute_input_grad`` gives a bare gradient for one position, also for ``(0,)``; ``()`` if none holds a tensor.
 * ``sens`` is read leaf by leaf: a list of tensors fits any nesting of outputs. With ``has_aux`` a list's first item
   counts.
 * ``accumulate_grad(sens)`` is the unsplit backward whose gradients are wanted in ``_grad``; it returns dx.

@@ -5,4 +5,5 @@ from mindspore_zb.memory.ledger import SavedTensorLedger
 from mindspore_zb.memory.recompute import RecomputeHandle, apply_recompute
 from mindspore_zb.memory.recompute_costs import RecomputeCost, measure_recompute
 
-__all__ = ["RecomputeCost", "RecomputeHandle", "SavedTensorLedger", "apply_recompute", "measure_recompute", "synchronize"]
+__all__ = ["RecomputeCost", "RecomputeHandle", "SavedTensorLedger", "apply_recompute", "measure_recompute",
+           "synchronize"]

@@ -1,4 +1,21 @@
-"""Recompute blocks of a Cell: keep their inputs, and compute what they saved again when the backward comes."""
+"""Recompute blocks of a Cell: keep their inputs, and compute what they saved again when the backward comes.
+
+================ ==================================================== ================================
+policy           kept of each block                                   computed again
+================ ==================================================== ================================
+``"full"``       its inputs                                           the block
+``"every"``      the inputs of every k-th block                       k blocks together
+``"selective"``  its inputs, and the results of its linear layers     norms, attention scores, softmax,
+                                                                      activations, dropout
+================ ==================================================== ================================
+
+Masks of dropout and other random numbers are kept under each policy: they cannot be drawn twice. ``"selective"`` pays
+where attention scores are large; a block that saves little besides the inputs of its layers may keep more with it than
+without (:func:`~mindspore_zb.memory.measure_recompute` tells).
+
+Sources: ``"every"``: Chen et al., arXiv 1604.06174, section 4.1; ``"selective"``: Korthikanti et al., "Reducing
+Activation Recomputation in Large Transformer Models", arXiv 2205.05198, section 5.
+"""
 
 import math
 import threading
@@ -64,25 +81,12 @@ def apply_recompute(blocks: Any, policy: str = "full", every: Optional[int] = No
     Python give the same numbers again. Each block runs once more for dx and dw together, when dx first needs it; after
     dx what dw needs is alive, as without recompute. It works inside :func:`~mindspore_zb.forward_and_gradfn` and with
     MindSpore's own ``grad`` and ``value_and_grad``. The Cells' classes, ``construct``, Parameters and hooks stay as
-    they are; copies of them are not recomputed. Hooks on a block run once, those on its sub-Cells once more.
-
-    ================ ==================================================== ================================
-    policy           kept of each block                                   computed again
-    ================ ==================================================== ================================
-    ``"full"``       its inputs                                           the block
-    ``"every"``      the inputs of every k-th block                       k blocks together
-    ``"selective"``  its inputs, and the results of its linear layers     norms, attention scores, softmax,
-                                                                          activations, dropout
-    ================ ==================================================== ================================
-
-    Masks of dropout and other random numbers are kept under each policy: they cannot be drawn twice. ``"selective"``
-    pays where attention scores are large; a block that saves little besides the inputs of its layers may keep more
-    with it than without (:func:`~mindspore_zb.memory.measure_recompute` tells).
+    they are; copies of them are not recomputed. Forward hooks on a block run once, those on its sub-Cells once more.
 
     Args:
         blocks: the Cells, in the order of their calls: a CellList or SequentialCell, an iterable of Cells, or one
             Cell.
-        policy: ``"full"``, ``"every"`` or ``"selective"``.
+        policy: ``"full"``, ``"every"`` or ``"selective"``; see the table above.
         every: k of the policy ``"every"``. Default: the square root of the number of blocks, rounded. A block whose
             input is not, as it is, what the block before it returned begins a new k.
         keep: further classes of layers whose results ``"selective"`` keeps, besides :data:`LINEAR_LAYERS`.
@@ -92,9 +96,6 @@ def apply_recompute(blocks: Any, policy: str = "full", every: Optional[int] = No
         StateError: a block is recomputed already.
         UnsupportedError: a block is compiled (``options(graph_recompute=...)`` is for those) or has a ``bprop``.
             Later, in the backward: a block did other operations the second time.
-
-    Sources: ``"every"``: Chen et al., arXiv 1604.06174, section 4.1; ``"selective"``: Korthikanti et al., "Reducing
-    Activation Recomputation in Large Transformer Models", arXiv 2205.05198, section 5.
 
     Example:
         >>> from mindspore import nn, ops
