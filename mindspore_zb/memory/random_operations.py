@@ -1,7 +1,8 @@
 """Random operations draw the same numbers when a block is computed again.
 
 Setting the state of MindSpore's generator back is not enough: on CPU most random operations have states of their own,
-which nothing can set back, so their results are kept. Of a dropout that is the mask; its output follows from it.
+which nothing can set back, so their results are kept. Of a dropout that is the mask; its output follows from it. What
+``@jit`` functions draw cannot be seen, so their results are kept too.
 """
 
 import contextlib
@@ -13,7 +14,7 @@ import mindspore as ms
 import numpy as np
 from mindspore.ops import operations
 
-from mindspore_zb.engines.pynative.observe import StandIns
+from mindspore_zb.engines.pynative.observe import StandIns, catching_compiled
 
 _OWN_STATE = ("Bernoulli", "Dropout", "Dropout2D", "Dropout3D", "DropoutGenMask", "Gamma", "LogNormalReverse",
               "LogUniformCandidateSampler", "Multinomial", "MultinomialWithReplacement", "NonDeterministicInts",
@@ -27,7 +28,7 @@ class Tape(Protocol):
     """What decides over the random operations of a thread while a block runs."""
 
     def random(self, operation: Any, run: Callable[[], Any], args: tuple) -> Any:
-        """The result of a random operation: ``run()`` or an earlier result."""
+        """The result of a random operation, or of a ``@jit`` function (None): ``run()`` or an earlier result."""
 
 
 @contextlib.contextmanager
@@ -37,7 +38,8 @@ def using_tape(tape: Optional[Tape]) -> Iterator[Optional[Tape]]:
     _RUNNING.tape = tape
     _STAND_INS.enter()
     try:
-        yield outer
+        with catching_compiled(None if tape is None else lambda run: tape.random(None, run, ())):
+            yield outer
     finally:
         _STAND_INS.leave()
         _RUNNING.tape = outer

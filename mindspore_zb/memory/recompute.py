@@ -9,9 +9,10 @@ policy           kept of each block                                   computed a
                                                                       activations, dropout
 ================ ==================================================== ================================
 
-Masks of dropout and other random numbers are kept under each policy: they cannot be drawn twice. ``"selective"`` pays
-where attention scores are large; a block that saves little besides the inputs of its layers may keep more with it than
-without (:func:`~mindspore_zb.memory.measure_recompute` tells).
+Masks of dropout and other random numbers are kept under each policy, as they cannot be drawn twice, and so is what
+``@jit`` functions inside a block give and save, as nobody can see what they draw. ``"selective"`` pays where attention
+scores are large; a block that saves little besides the inputs of its layers may keep more with it than without:
+:func:`~mindspore_zb.memory.measure_recompute` tells.
 
 Sources: ``"every"``: Chen et al., arXiv 1604.06174, section 4.1; ``"selective"``: Korthikanti et al., "Reducing
 Activation Recomputation in Large Transformer Models", arXiv 2205.05198, section 5.

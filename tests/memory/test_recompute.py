@@ -215,7 +215,91 @@ def test_nested_arguments_and_statistics(policy):
     assert_same_bits(run(apply_recompute(cells, policy)), expected)
 
 
+class Odd(nn.Cell):
+    """Optional arguments, strings and None among results, an input passed on as it is."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Dense(4, 4)
+
+    def construct(self, x, mask=None, *, names=("a",)):
+        if mask is not None:
+            x = x + mask
+        return {"hidden": ops.gelu(self.dense(x)), "x": x, "names": names, "none": None}
+
+
+def odd_results():
+    first, second = Odd(), Odd()
+
+    def fn(x):
+        result = first(x)
+        result = second(result["hidden"], result["x"], names=["b"])
+        return result["hidden"], result["x"]
+
+    return fn, [first, second]
+
+
+def tied_and_called_twice():
+    dense = nn.Dense(4, 4)
+    one, two = nn.SequentialCell(dense, nn.Tanh()), nn.SequentialCell(dense, nn.GELU())
+    return lambda x: two(one(two(one(x)))), [one, two]
+
+
+def frozen_block():
+    net = nn.SequentialCell(*[nn.SequentialCell(nn.Dense(4, 4), nn.GELU()) for _ in range(3)])
+    for weight in net[1].get_parameters():
+        weight.requires_grad = False
+    return net, net
+
+
+@pytest.mark.parametrize("make", [odd_results, tied_and_called_twice, frozen_block])
+@pytest.mark.parametrize("policy, kwargs", [("full", {}), ("every", {"every": 3}), ("selective", {})])
+def test_awkward_blocks(make, policy, kwargs):
+    fn, cells = make()
+    weights = {id(weight): weight for cell in (cells if isinstance(cells, list) else [cells])
+               for weight in cell.trainable_params()}.values()
+    expected = reference(fn, [tensor(3, 4)], weights)
+    with apply_recompute(cells, policy, **kwargs):
+        _, grad_fn = forward_and_gradfn(fn, tensor(3, 4), weights=weights)
+    assert_grads_close((grad_fn.compute_input_grad(), dw_by_groups(grad_fn, "reversed")), expected)
+
+
+def test_a_block_that_gives_back_its_input():
+    class Nothing(nn.Cell):
+        """Returns what it gets."""
+
+        def construct(self, x):
+            return x
+
+    net = nn.SequentialCell(nn.Dense(4, 4), Nothing(), nn.Dense(4, 4))
+    expected = reference(net, [tensor(3, 4)], net.trainable_params())
+    for every in (1, 3):
+        with apply_recompute(net, "every", every=every):
+            _, grad_fn = forward_and_gradfn(net, tensor(3, 4), weights=net.trainable_params())
+            assert_grads_close((grad_fn.compute_input_grad(), grad_fn.compute_weight_grad()), expected)
+
+
+def test_graph_mode_chosen_before_the_backward():
+    net = blocks()
+    expected = reference(net, [tensor(3, 8)], net.trainable_params())
+    with apply_recompute(net, "every"):
+        _, grad_fn = forward_and_gradfn(net, tensor(3, 8), weights=net.trainable_params())
+    ms.set_context(mode=ms.GRAPH_MODE)
+    try:
+        found = grad_fn.compute_input_grad(), grad_fn.compute_weight_grad()
+    finally:
+        ms.set_context(mode=ms.PYNATIVE_MODE)
+    assert_grads_close(found, expected)
+
+
+@ms.jit
+def compiled_dropout(x):
+    """What it draws, nobody sees."""
+    return ops.dropout(x, 0.5)
+
+
 RANDOM = {
+    "compiled": compiled_dropout,
     "dropout": lambda x: ops.dropout(x, 0.5), "dropout2d": lambda x: ops.dropout2d(x.reshape(1, 6, 2, 3), 0.5),
     "rand": lambda x: ops.rand(6, 6) * x, "rand_like": lambda x: ops.rand_like(x) * x,
     "randn": lambda x: ops.randn(6, 6) * x, "bernoulli": lambda x: ops.bernoulli(ops.sigmoid(x)) * x,
@@ -513,6 +597,16 @@ def test_custom_bprop_and_function_inside_a_block():
             _, grad_fn = forward_and_gradfn(net, tensor(3, 4), weights=weights)
             assert_grads_close((grad_fn.compute_input_grad(), grad_fn.compute_weight_grad()), expected)
             assert_grads_close(reference(net, [tensor(3, 4)], weights), expected)
+
+
+def test_inside_mindspores_own_recompute():
+    net = blocks()
+    weights = net.trainable_params()
+    expected = reference(net, [tensor(3, 8)], weights)
+    with apply_recompute(net):
+        _, grad_fn = forward_and_gradfn(lambda x: ms.recompute(net, x, use_reentrant=False), tensor(3, 8),
+                                        weights=weights)
+        assert_grads_close((grad_fn.compute_input_grad(), grad_fn.compute_weight_grad()), expected)
 
 
 def test_recompute_inside_recompute():

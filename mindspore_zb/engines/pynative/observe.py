@@ -131,6 +131,19 @@ def unobserved() -> Iterator[None]:
         _ACTIVE.observation = observation
 
 
+@contextlib.contextmanager
+def catching_compiled(catch: Optional[Callable[[Callable[[], Any]], Any]]) -> Iterator[None]:
+    """Calls of ``@jit`` functions inside, of this thread, go to ``catch(proceed)``; to nothing with None."""
+    outer = getattr(_ACTIVE, "catch", None)
+    _ACTIVE.catch = catch
+    _STAND_INS.enter()
+    try:
+        yield
+    finally:
+        _STAND_INS.leave()
+        _ACTIVE.catch = outer
+
+
 class StandIns:
     """Replaces attributes of classes and modules while somebody needs it, and puts them back.
 
@@ -297,6 +310,9 @@ def _interceptor() -> Optional[Intercept]:
 
 def _watched_jit(original: Any) -> Any:
     def __call__(self, *args, **kwargs):
+        catch = getattr(_ACTIVE, "catch", None)
+        if catch is not None:
+            return catch(functools.partial(original, self, *args, **kwargs))
         intercept = _interceptor()
         block = None if intercept is None else _block_behind(self)
         if block is None:
