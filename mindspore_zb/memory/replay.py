@@ -131,7 +131,7 @@ class Segment:
 
     def fill(self) -> None:
         """Run the calls again and fill their holders. What they kept is let go of."""
-        with eager_mode(), observe_forward(), recording_again():
+        with eager_mode(), observe_forward(), recording_again():  # what a forward outside observes is not this
             if self.filled:
                 return
             outputs: Sequence[Any] = ()

@@ -479,7 +479,7 @@ def test_a_block_that_does_something_else_the_second_time(norm):
         def construct(self, x):
             self.times += 1
             for _ in range(self.times):
-                x = self.norm(ops.tanh(self.dense(x)))
+                x = ops.tanh(self.dense(self.norm(x)))
             return x
 
     moody = Moody()
@@ -487,6 +487,25 @@ def test_a_block_that_does_something_else_the_second_time(norm):
         _, grad_fn = forward_and_gradfn(moody, tensor(3, 4), weights=moody.trainable_params())
         with pytest.raises(UnsupportedError, match=r"blocks\[0\] \(Moody\) did other operations"):
             grad_fn.compute_input_grad()
+
+
+def test_a_block_that_gives_another_shape_the_second_time():
+    class Growing(nn.Cell):
+        """Twice as long each time."""
+
+        def __init__(self):
+            super().__init__()
+            self.times = 0
+
+        def construct(self, x):
+            self.times += 1
+            return ops.exp(ops.tile(x, (self.times, 1)))
+
+    growing = Growing()
+    with apply_recompute([growing]):
+        _, grad_fn = forward_and_gradfn(growing, tensor(3, 4))
+        with pytest.raises(UnsupportedError, match="did other operations"):
+            grad_fn()
 
 
 def test_switched_to_inference_in_between():
