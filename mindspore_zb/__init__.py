@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mindspore_zb.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from mindspore_zb.accumulation import GradientAccumulator
     from mindspore_zb.api import forward_and_gradfn
     from mindspore_zb.decorator import zero_bubble
     from mindspore_zb.errors import ZeroBubbleError
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
     from mindspore_zb.settings import options
     from mindspore_zb.weight_group import WeightGroup
 
-__all__ = ["Explanation", "GradFunction", "WeightGroup", "ZeroBubbleError", "explain", "forward_and_gradfn", "options",
-           "zero_bubble"]
+__all__ = ["Explanation", "GradFunction", "GradientAccumulator", "WeightGroup", "ZeroBubbleError", "explain",
+           "forward_and_gradfn", "options", "zero_bubble"]
 
-_MODULES = {"Explanation": "explanation", "GradFunction": "grad_function", "WeightGroup": "weight_group",
-            "ZeroBubbleError": "errors", "explain": "explanation", "forward_and_gradfn": "api", "options": "settings",
-            "zero_bubble": "decorator"}
+_MODULES = {"Explanation": "explanation", "GradFunction": "grad_function", "GradientAccumulator": "accumulation",
+            "WeightGroup": "weight_group", "ZeroBubbleError": "errors", "explain": "explanation",
+            "forward_and_gradfn": "api", "options": "settings", "zero_bubble": "decorator"}
 
 __getattr__, __dir__ = lazy_names(globals(), _MODULES)

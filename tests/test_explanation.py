@@ -2,10 +2,9 @@
 
 import gc
 import json
-import sys
 import weakref
-from pathlib import Path
 
+import bench_nets  # of scripts/
 import mindspore as ms
 import numpy as np
 import pytest
@@ -15,9 +14,6 @@ from mindspore_zb import explain, forward_and_gradfn, options, zero_bubble
 from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, StateError
 from mindspore_zb.memory import SavedTensorLedger
 from mindspore_zb.split import BackwardGraph, check_plan, split_backward
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-import bench_nets  # noqa: E402
 
 
 def normal(*shape, seed=0):

@@ -5,7 +5,8 @@ MindSpore reports no memory on CPU, and its pool never shrinks; the saved tensor
 
 import contextlib
 import weakref
-from typing import Any, Iterable, Iterator, List
+from contextvars import ContextVar
+from typing import Any, Iterable, Iterator, List, Sequence, Tuple
 
 import mindspore as ms
 
@@ -37,14 +38,18 @@ class SavedTensorLedger:
     """
 
     def __init__(self, ignore: Iterable[Any] = ()):
-        self._boxes: List["weakref.ref[_Box]"] = []
+        self._boxes: List["weakref.ref[SavedTensor]"] = []
         self._ignored = frozenset(tensor.data_ptr() for tensor in ignore)
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
         """Count what forwards inside the block save."""
-        with ms.saved_tensors_hooks(self._pack, _unpack):
-            yield
+        token = _WATCHING.set((self,))  # MindSpore calls the innermost hooks only
+        try:
+            with ms.saved_tensors_hooks(self._pack, _unpack):
+                yield
+        finally:
+            _WATCHING.reset(token)
 
     def alive_bytes(self) -> int:
         """Bytes of the saved tensors that are alive, each storage once."""
@@ -61,22 +66,44 @@ class SavedTensorLedger:
                 storages[box.address] = max(box.nbytes, storages.get(box.address, 0))
         return storages
 
-    def _pack(self, tensor: Any) -> "_Box":
-        box = _Box(tensor)
-        self._boxes.append(weakref.ref(box))
-        return box
+    def _pack(self, tensor: Any) -> "SavedTensor":
+        return saved_for(tensor, (self,))
 
 
-class _Box:
+def watching() -> "Tuple[SavedTensorLedger, ...]":
+    """The ledger that watches here and now, if any."""
+    return _WATCHING.get()
+
+
+def saved_for(tensor: Any, ledgers: Sequence[SavedTensorLedger]) -> "SavedTensor":
+    """A box with this tensor, which each of the ledgers counts as long as the box lives."""
+    box = SavedTensor(tensor)
+    for ledger in ledgers:
+        ledger._boxes.append(weakref.ref(box))
+    return box
+
+
+_WATCHING: "ContextVar[Tuple[SavedTensorLedger, ...]]" = ContextVar("mindspore_zb_ledgers", default=())
+
+
+class SavedTensor:
     """Stands in MindSpore's graph for a saved tensor; lives exactly as long as it is saved."""
 
-    __slots__ = ("tensor", "address", "nbytes", "__weakref__")
+    __slots__ = ("tensor", "__weakref__")
 
     def __init__(self, tensor: Any):
         self.tensor = tensor.data  # not the tensor itself, whose history would lead back here
-        self.address = tensor.data_ptr()
-        self.nbytes = tensor.nbytes
+
+    @property
+    def address(self) -> int:
+        """Of its storage. MindSpore waits for its threads to tell it, so nobody asks but a ledger."""
+        return self.tensor.data_ptr()
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes."""
+        return self.tensor.nbytes
 
 
-def _unpack(box: _Box) -> Any:
+def _unpack(box: SavedTensor) -> Any:
     return box.tensor

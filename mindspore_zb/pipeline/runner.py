@@ -5,11 +5,12 @@ import hashlib
 import json
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
+from mindspore_zb.accumulation import GradientAccumulator
 from mindspore_zb.checks import a_kind_of, check_count, check_flag, check_kind, check_number, kind_of
 from mindspore_zb.counted import counted
 from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, PipelineError, StateError
 from mindspore_zb.memory import SavedTensorLedger
-from mindspore_zb.pipeline.gradients import GradientBuffers, check_weights_known
+from mindspore_zb.pipeline.gradients import check_weights_known
 from mindspore_zb.pipeline.handshake import Handshake
 from mindspore_zb.pipeline.in_one_process import LocalEnd, LocalNetwork
 from mindspore_zb.pipeline.microbatches import check_batch_axis, split_batch
@@ -86,8 +87,8 @@ class Pipeline:
         loss_scale = check_number("loss_scale", loss_scale, positive=True)
         self.schedule = schedule
         self._stages = _check_stages(schedule, stages, self._end.rank)
-        self._buffers = GradientBuffers([weight for stage in self._stages.values() for weight in stage.weights],
-                                        float32_gradients)
+        self._buffers = GradientAccumulator([weight for stage in self._stages.values() for weight in stage.weights],
+                                            float32_gradients)
         if optimizer is not None:
             check_weights_known(_parameters_of(optimizer), self._buffers.weights)
         self._optimizer = optimizer
@@ -123,7 +124,7 @@ class Pipeline:
 
     def gradients(self) -> Tuple[Any, ...]:
         """The gradients of :attr:`weights` that the last step summed up; the next step overwrites them."""
-        return self._buffers.sums()
+        return self._buffers.gradients()
 
     def step(self, inputs: tuple = (), targets: tuple = (), extras: Optional[Mapping[int, tuple]] = None) -> StepResult:
         """Run the schedule once, and the optimizer. All ranks call it together.
@@ -227,7 +228,7 @@ class Pipeline:
         if self._second_stream is not None:
             self._second_stream.join()
         if self._optimizer is not None:
-            self._optimizer(self._buffers.sums_of(self._optimizer.parameters))
+            self._optimizer(self._buffers.gradients_of(self._optimizer.parameters))
         losses = tuple(run.losses[number] for number in sorted(run.losses))
         mean = sum(losses[1:], losses[0]) / len(losses) if losses else None
         self._steps += 1

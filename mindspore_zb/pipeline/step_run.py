@@ -6,9 +6,9 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 import mindspore as ms
 import numpy as np
 
+from mindspore_zb.accumulation import GradientAccumulator
 from mindspore_zb.errors import PipelineError, StateError
 from mindspore_zb.memory import SavedTensorLedger, synchronize
-from mindspore_zb.pipeline.gradients import GradientBuffers
 from mindspore_zb.pipeline.handshake import Handshake
 from mindspore_zb.pipeline.metas import MessageMeta
 from mindspore_zb.pipeline.results import Entry
@@ -37,7 +37,7 @@ class StepRun:
     """
 
     def __init__(self, schedule: Schedule, stages: Mapping[int, Stage], end: Any, handshake: Handshake,
-                 buffers: GradientBuffers, arguments_of: Callable[[int, int], tuple], *, loss_gradient: float,
+                 buffers: GradientAccumulator, arguments_of: Callable[[int, int], tuple], *, loss_gradient: float,
                  seed_of: Optional[Callable[[int, int], int]], measured: bool, ledger: Optional[SavedTensorLedger],
                  second_stream: Optional[SecondStream]):
         self.entries: List[Entry] = []

@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PIPELINE = ROOT / "examples" / "02_train_in_a_pipeline.py"
 LANGUAGE_MODEL = ROOT / "examples" / "01_train_language_model.py"
+RECOMPUTE = ROOT / "examples" / "03_recompute_and_accumulate.py"
 
 
 def run(script, *arguments, folder, without=()):
@@ -91,3 +92,15 @@ def test_pipeline_refuses_bad_arguments(tmp_path, arguments, reason):
     done = run(PIPELINE, *arguments, folder=tmp_path)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1 and reason in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("without", [[], ["rich"]])
+def test_recompute_and_accumulate(tmp_path, without):
+    done = run(RECOMPUTE, folder=tmp_path, without=without)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert done.stdout.count("equal to the bit") == 3 and "NOT EQUAL" not in done.stdout
+    shares = {line.split()[0]: float(line.split()[3]) for line in done.stdout.splitlines() if "to the bit" in line}
+    assert shares["every"] < shares["full"] < shares["selective"] < 1
+    assert "equal within 1e-05 of the whole batch" in done.stdout

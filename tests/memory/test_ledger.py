@@ -1,19 +1,13 @@
 """Bytes after forward, dx and dw of known nets, against formulas; and what the ledger counts."""
 
 import gc
-import importlib.util
-from pathlib import Path
 
+import bench_nets  # of scripts/
 import pytest
 from mindspore import nn, ops
 
 from mindspore_zb import forward_and_gradfn, options
 from mindspore_zb.memory import SavedTensorLedger
-
-_SPEC = importlib.util.spec_from_file_location(
-    "bench_nets", Path(__file__).resolve().parents[2] / "scripts" / "bench_nets.py")
-bench_nets = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(bench_nets)
 
 NETS = {
     "tanh": lambda: bench_nets.mlp("tanh", width=32, layers=4, batch=8),

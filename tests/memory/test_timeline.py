@@ -4,6 +4,7 @@ import json
 import threading
 from types import SimpleNamespace
 
+import bench_nets  # of scripts/
 import mindspore as ms
 import pytest
 from mindspore import Parameter, nn, ops
@@ -17,7 +18,6 @@ from mindspore_zb.memory.layers import Layers
 from mindspore_zb.memory.log import SavedTensorLog
 from mindspore_zb.memory.timeline import _Steps
 from tests.helpers import assert_grads_close, reference, tensor
-from tests.memory.test_ledger import bench_nets
 
 FLOAT = 4
 """Bytes of a number."""

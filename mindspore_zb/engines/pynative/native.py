@@ -8,11 +8,15 @@ Each name is probed at import: a MindSpore without it gives one error that says 
 
 import contextlib
 import math
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import mindspore as ms
 from mindspore import Tensor, ops
+from mindspore._c_expression import MixedPrecisionType
 from mindspore._c_expression.amp import get_curr_amp_strategy
+from mindspore.common._grad_function import _Function
+from mindspore.ops.operations._grad_ops import DropoutGrad as _DropoutGrad
+from mindspore.train.amp import AmpDecorator
 
 from mindspore_zb.engines.lock import SERIAL
 from mindspore_zb.errors import UnsupportedVersionError
@@ -43,7 +47,8 @@ def missing_features() -> List[str]:
     missing += [f"_pynative_executor.{name}" for name in ("grad_flag", "set_grad_flag", "enable_grad",
                                                           "set_enable_grad", "new_graph", "end_graph",
                                                           "new_empty_graph", "end_empty_graph", "call_custom_bprop",
-                                                          "sync", "is_saved_tensor_hook_active")
+                                                          "sync", "is_saved_tensor_hook_active",
+                                                          "set_mixed_precision_type")
                 if not hasattr(_pynative_executor, name)]
     if not missing:
         node = new_leaf(ms.float32)[1]
@@ -163,7 +168,13 @@ def sync() -> None:
 @contextlib.contextmanager
 def grad_recording() -> Iterator[int]:
     """Record operations, also under ``no_grad``; yields the sequence number that all recorded nodes exceed."""
-    leaf = _RECORDING_LEAF[0]
+    with recording_again():
+        yield (_RECORDING_LEAF[0] * 1.0)._grad_node._sequence_nr()
+
+
+@contextlib.contextmanager
+def recording_again() -> Iterator[None]:
+    """Record operations, also under ``no_grad`` and while a backward waits for what they save."""
     with SERIAL:
         flag, enabled = _pynative_executor.grad_flag(), _pynative_executor.enable_grad()
         try:
@@ -171,9 +182,9 @@ def grad_recording() -> Iterator[int]:
             _pynative_executor.set_grad_flag(True)
             _pynative_executor.new_empty_graph()
             try:
-                yield (leaf * 1.0)._grad_node._sequence_nr()
+                yield
             except BaseException:
-                with contextlib.suppress(RuntimeError):  # a compilation that fails has closed all graphs already
+                with contextlib.suppress(RuntimeError):  # MindSpore has closed all graphs where a compilation failed
                     _pynative_executor.end_empty_graph()
                 raise
             _pynative_executor.end_empty_graph()
@@ -182,11 +193,98 @@ def grad_recording() -> Iterator[int]:
             _pynative_executor.set_enable_grad(enabled)
 
 
+def is_recording() -> bool:
+    """Whether operations get a history here and now."""
+    return bool(_pynative_executor.grad_flag() and _pynative_executor.enable_grad())
+
+
 def is_recording_plainly() -> bool:
     """Whether operations get a history here and now, and save their tensors as they are: under hooks for saved tensors
     they may be recomputed, and must then save the same ones again."""
-    return bool(_pynative_executor.grad_flag() and _pynative_executor.enable_grad()
-                and not _pynative_executor.is_saved_tensor_hook_active())
+    return is_recording() and not _pynative_executor.is_saved_tensor_hook_active()
+
+
+class _Keep(_Function):
+    """Saves its arguments as any operation does: through the hooks for saved tensors that are active."""
+
+    @staticmethod
+    def forward(ctx, leaf, *tensors):
+        ctx.save_for_backward(*tensors)
+        return leaf.data
+
+    @staticmethod
+    def backward(ctx, *grads):
+        raise UnsupportedVersionError("nothing leads to this node, so no backward should run it")
+
+
+def keep_tensors(tensors: Sequence[Tensor]) -> Callable[[], Tuple[Tensor, ...]]:
+    """Keep tensors the way operations save theirs, so that hooks for saved tensors see them; the result gives them
+    back, without history."""
+    if not tensors:
+        return tuple
+    output = _Keep.apply(_RECORDING_LEAF[0], *(tensor.data for tensor in tensors))
+    return lambda: tuple(output._grad_node.saved_tensors)
+
+
+def asks_gradient(tensor: Tensor) -> bool:
+    """Whether operations on this tensor are recorded."""
+    return tensor._grad_node is not None
+
+
+def stored_grad(tensor: Tensor) -> Optional[Tensor]:
+    """The gradient that is kept with a tensor, as MindSpore's own ``backward`` does; None if there is none."""
+    return tensor._grad
+
+
+def store_grad(tensor: Tensor, grad: Optional[Tensor]) -> None:
+    """Keep a gradient with a tensor; it must have the tensor's shape and dtype."""
+    tensor._grad = grad
+
+
+def is_reshaped(tensor: Tensor, given: Tensor) -> bool:
+    """Whether ``tensor`` has the numbers of ``given`` in the same order, perhaps in another shape."""
+    if tensor.dtype != given.dtype or tensor.nbytes != given.nbytes:
+        return False
+    edge, target = grad_edge(tensor), grad_edge(given)
+    if edge is None or target is None:
+        return tensor.data_ptr() == given.data_ptr() and tensor.is_contiguous() and given.is_contiguous()
+    node, slot = edge
+    while (node._unique_id(), slot) != (target[0]._unique_id(), target[1]):
+        if node.name() not in _ORDER_STAYS or not node.next_functions or node.next_functions[0][0] is None:
+            return False
+        node, slot = node.next_functions[0]
+    return True
+
+
+_ORDER_STAYS = frozenset(("Contiguous", "ExpandDims", "ExpandDimsView", "Reshape", "Squeeze", "View"))
+
+
+def casting_as_now() -> Callable[[], ContextManager[Any]]:
+    """Makes contexts with the automatic mixed precision that holds here and now."""
+    strategy = get_curr_amp_strategy()
+    if strategy is None:
+        return contextlib.nullcontext
+    return lambda: AmpDecorator(strategy.get_amp_level(), strategy.get_amp_dtype(), strategy.get_white_list(),
+                                strategy.get_black_list())
+
+
+def dropout_again(tensor: Tensor, mask: Tensor, keep_probability: float) -> Tensor:
+    """What a dropout of ``tensor`` gave that drew this mask. It is the kernel of the dropout's backward, which does
+    the same and, unlike products of our own, rounds in the same way."""
+    return _DropoutGrad(keep_probability)(tensor, mask)
+
+
+@contextlib.contextmanager
+def precision_of(cell: Any) -> Iterator[None]:
+    """Operations inside run in the precision that ``Cell.to_float`` set, as in a call of the Cell."""
+    if cell.mixed_precision_type is None:
+        yield
+        return
+    _pynative_executor.set_mixed_precision_type(cell.mixed_precision_type)
+    try:
+        yield
+    finally:
+        _pynative_executor.set_mixed_precision_type(MixedPrecisionType.NOTSET, False)
 
 
 def under_amp() -> bool:

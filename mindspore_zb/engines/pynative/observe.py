@@ -10,7 +10,7 @@ import functools
 import importlib
 import threading
 from types import MethodType
-from typing import Any, Callable, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from mindspore import Tensor, nn
 from mindspore.common._grad_function import _Function
@@ -143,41 +143,63 @@ def watching_cells() -> Iterator[List[nn.Cell]]:
         _ACTIVE.cells = outer
 
 
-class _StandIns:
-    """Replaces attributes while at least one forward is watched, and puts them back."""
+@contextlib.contextmanager
+def catching_compiled(catch: Optional[Callable[[Callable[[], Any]], Any]]) -> Iterator[None]:
+    """Calls of ``@jit`` functions inside, of this thread, go to ``catch(proceed)``; to nothing with None."""
+    outer = getattr(_ACTIVE, "catch", None)
+    _ACTIVE.catch = catch
+    _STAND_INS.enter()
+    try:
+        yield
+    finally:
+        _STAND_INS.leave()
+        _ACTIVE.catch = outer
 
-    def __init__(self) -> None:
+
+class StandIns:
+    """Replaces attributes of classes and modules while somebody needs it, and puts them back.
+
+    Args:
+        replacements: called when somebody enters; gives ``(owner, name, stand_in)``, where ``stand_in`` makes the new
+            attribute of the original one. What is replaced already stays so.
+    """
+
+    def __init__(self, replacements: Callable[[], Iterable[Tuple[Any, str, Callable[[Any], Any]]]]) -> None:
+        self._replacements = replacements
         self._lock = threading.Lock()
-        self._watched = 0
-        self._replaced: List[tuple] = []
+        self._inside = 0
+        self._replaced: Dict[Tuple[Any, str], Tuple[Any, bool]] = {}
 
     def enter(self) -> None:
         with self._lock:
-            self._watched += 1
-            if self._watched == 1:
-                self._replace(Tensor, "register_hook", _watched_register_hook)
-                self._replace(_Function, "apply", _watched_apply)
-                self._replace(_recompute, "_RecomputeHandle" if HAS_SESSIONS else "_RecomputeState", _watched_recompute)
-                self._replace(_recompute._RecomputeCell, "construct", _watched_reentrant)
-                self._replace(PyNativeExecutor, "call_custom_bprop", _in_top_cell)
-                self._replace(_JitExecutor, "__call__", _watched_jit)
-            # Not always: a method of the base class of all Cells is dear to replace.
-            if (_GRAPH_CELLS or getattr(_ACTIVE, "cells", None) is not None) and \
-                    not any(owner is nn.Cell for owner, _, _ in self._replaced):
-                self._replace(nn.Cell, "__call__", _watched_cell)
+            self._inside += 1
+            for owner, name, stand_in in self._replacements():
+                if (owner, name) not in self._replaced:
+                    original = vars(owner).get(name, getattr(owner, name))
+                    self._replaced[owner, name] = original, name in vars(owner)
+                    setattr(owner, name, stand_in(original))
 
     def leave(self) -> None:
         with self._lock:
-            self._watched -= 1
-            if not self._watched:
+            self._inside -= 1
+            if not self._inside:
                 while self._replaced:
-                    owner, name, original = self._replaced.pop()
+                    (owner, name), (original, own) = self._replaced.popitem()
                     setattr(owner, name, original)
+                    if not own:
+                        delattr(owner, name)
 
-    def _replace(self, owner: Any, name: str, stand_in: Callable[[Any], Any]) -> None:
-        original = vars(owner).get(name, getattr(owner, name))
-        self._replaced.append((owner, name, original))
-        setattr(owner, name, stand_in(original))
+
+def _watched_names() -> Iterator[Tuple[Any, str, Callable[[Any], Any]]]:
+    yield Tensor, "register_hook", _watched_register_hook
+    yield _Function, "apply", _watched_apply
+    yield _recompute, "_RecomputeHandle" if HAS_SESSIONS else "_RecomputeState", _watched_recompute
+    yield _recompute._RecomputeCell, "construct", _watched_reentrant
+    yield PyNativeExecutor, "call_custom_bprop", _in_top_cell
+    yield _JitExecutor, "__call__", _watched_jit
+    # Not always: a method of the base class of all Cells is dear to replace.
+    if _GRAPH_CELLS or getattr(_ACTIVE, "cells", None) is not None:
+        yield nn.Cell, "__call__", _watched_cell
 
 
 _GRAPH_CELLS: List[bool] = []
@@ -195,8 +217,21 @@ def is_graph_cell(cell: nn.Cell) -> bool:
     return getattr(method, "zero_bubble_mode", None) == "graph"
 
 
+def recompute_of(cell: nn.Cell) -> Any:
+    """What runs in place of the ``construct`` of a Cell where gradients are recorded; None if nothing does.
+
+    ``Cell.recompute()`` sets it, and :mod:`mindspore_zb.memory.recompute`.
+    """
+    return cell._recompute_cell
+
+
+def set_recompute(cell: nn.Cell, stand_in: Any) -> None:
+    """Run this in place of the ``construct`` of a Cell where gradients are recorded; None for ``construct`` itself."""
+    cell._recompute_cell = stand_in
+
+
 _ACTIVE = threading.local()
-_STAND_INS = _StandIns()
+_STAND_INS = StandIns(_watched_names)
 
 
 def _watched_register_hook(original: Any) -> Any:
@@ -288,6 +323,9 @@ def _interceptor() -> Optional[Intercept]:
 
 def _watched_jit(original: Any) -> Any:
     def __call__(self, *args, **kwargs):
+        catch = getattr(_ACTIVE, "catch", None)
+        if catch is not None:
+            return catch(functools.partial(original, self, *args, **kwargs))
         intercept = _interceptor()
         block = None if intercept is None else _block_behind(self)
         if block is None:
