@@ -1,6 +1,7 @@
 """What holds memory, from when to when."""
 
 from mindspore_zb.engines.pynative.native import sync as synchronize
+from mindspore_zb.memory.guard import Guard, guard
 from mindspore_zb.memory.ledger import SavedTensorLedger
 
-__all__ = ["SavedTensorLedger", "synchronize"]
+__all__ = ["Guard", "SavedTensorLedger", "guard", "synchronize"]

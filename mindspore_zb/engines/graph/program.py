@@ -29,17 +29,27 @@ class CompiledPiece:
         piece: the piece.
         parameters: all Parameters by the names of their values.
         original: the index of the joint graph, for the check of the piece.
+
+    Attributes:
+        reads: the values that it is given.
+        gives: the values that it computes for others.
+        written: the Parameters that it writes.
+        readers: for each value of ``reads`` the scope of the first node that reads it, as MindSpore writes scopes.
     """
 
     def __init__(self, graph: JointGraph, piece: Piece, parameters: Dict[str, Any], original: ModelIndex):
         self.reads = plain_reads(graph, piece)
         self.gives = piece.gives
-        self.writes = bool(written_by(graph, piece))
+        self.written = written_by(graph, piece)
+        self.readers: Dict[str, str] = {}
+        for node in (node for node in graph.order if node in piece.nodes):
+            for value in graph.reads(node):
+                self.readers.setdefault(value, graph.proto(node).domain)
         self._run: Optional[LoadedGraph] = None
         if piece.nodes and (piece.gives or set(graph.effects) & piece.nodes):
             model = emit_piece(graph, piece, f"zero_bubble{next(_NAMES)}_{piece.name}")
             check_model(model, original)
-            written = {parameter_name(value): parameters[value] for value in written_by(graph, piece)}
+            written = {parameter_name(value): parameters[value] for value in self.written}
             arguments = [zeros(*graph.meta(value)) for value in self.reads]
             self._run = LoadedGraph(model.SerializeToString(), arguments, written)
 
@@ -87,7 +97,12 @@ class Program:
     @property
     def writes(self) -> bool:
         """Whether a piece writes Parameters: those are bound to it once and for all."""
-        return any(piece.writes for piece in (self.forward, self.dx, *self.dw))
+        return bool(self.written)
+
+    @property
+    def written(self) -> Tuple[str, ...]:
+        """The Parameters that some piece writes."""
+        return tuple(value for piece in (self.forward, self.dx, *self.dw) for value in piece.written)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ Each name is probed at import: a MindSpore without it gives one error that says 
 
 import contextlib
 import math
+import threading
 from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 import mindspore as ms
@@ -157,11 +158,34 @@ def grad_recording() -> Iterator[int]:
             _pynative_executor.set_enable_grad(enabled)
 
 
+def is_recording() -> bool:
+    """Whether operations get a history here and now."""
+    return bool(_pynative_executor.grad_flag() and _pynative_executor.enable_grad())
+
+
+def has_saved_tensor_hooks() -> bool:
+    """Whether hooks for saved tensors are active here and now."""
+    return bool(_pynative_executor.is_saved_tensor_hook_active())
+
+
 def is_recording_plainly() -> bool:
     """Whether operations get a history here and now, and save their tensors as they are: under hooks for saved tensors
-    they may be recomputed, and must then save the same ones again."""
-    return bool(_pynative_executor.grad_flag() and _pynative_executor.enable_grad()
-                and not _pynative_executor.is_saved_tensor_hook_active())
+    they may be recomputed, and must then save the same ones again. Hooks that are known to only look do not count."""
+    return is_recording() and (not has_saved_tensor_hooks() or getattr(_ONLY_LOOKING, "holds", False))
+
+
+@contextlib.contextmanager
+def hooks_only_look(look: bool = True) -> Iterator[None]:
+    """Say that the innermost hooks for saved tensors of this thread save each tensor as it is, or that not."""
+    outer = getattr(_ONLY_LOOKING, "holds", False)
+    _ONLY_LOOKING.holds = look
+    try:
+        yield
+    finally:
+        _ONLY_LOOKING.holds = outer
+
+
+_ONLY_LOOKING = threading.local()
 
 
 def under_amp() -> bool:

@@ -10,7 +10,7 @@ import functools
 import importlib
 import threading
 from types import MethodType
-from typing import Any, Callable, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from mindspore import Tensor, nn
 from mindspore.common._grad_function import _Function
@@ -131,28 +131,29 @@ def unobserved() -> Iterator[None]:
         _ACTIVE.observation = observation
 
 
-class _StandIns:
-    """Replaces attributes while at least one forward is watched, and puts them back."""
+class StandIns:
+    """Replaces attributes while at least one forward is watched, and puts them back.
 
-    def __init__(self) -> None:
+    Args:
+        wanted: gives ``(owner, name, function)``; the function takes what is there and returns what stands in for it.
+    """
+
+    def __init__(self, wanted: Callable[[], Iterable[Tuple[Any, str, Callable[[Any], Any]]]]) -> None:
+        self._wanted = wanted
         self._lock = threading.Lock()
         self._watched = 0
         self._replaced: List[tuple] = []
 
     def enter(self) -> None:
+        """Replace them, unless they are already."""
         with self._lock:
             self._watched += 1
             if self._watched == 1:
-                self._replace(Tensor, "register_hook", _watched_register_hook)
-                self._replace(_Function, "apply", _watched_apply)
-                self._replace(_recompute, "_RecomputeHandle" if HAS_SESSIONS else "_RecomputeState", _watched_recompute)
-                self._replace(_recompute._RecomputeCell, "construct", _watched_reentrant)
-                self._replace(PyNativeExecutor, "call_custom_bprop", _in_top_cell)
-                self._replace(_JitExecutor, "__call__", _watched_jit)
-                if _GRAPH_CELLS:  # not always: a method of the base class of all Cells is dear to replace
-                    self._replace(nn.Cell, "__call__", _watched_cell)
+                for owner, name, stand_in in self._wanted():
+                    self._replace(owner, name, stand_in)
 
     def leave(self) -> None:
+        """Put them back, if this was the last to leave."""
         with self._lock:
             self._watched -= 1
             if not self._watched:
@@ -164,6 +165,17 @@ class _StandIns:
         original = vars(owner).get(name, getattr(owner, name))
         self._replaced.append((owner, name, original))
         setattr(owner, name, stand_in(original))
+
+
+def _wanted_by_forwards() -> Iterator[Tuple[Any, str, Callable[[Any], Any]]]:
+    yield Tensor, "register_hook", _watched_register_hook
+    yield _Function, "apply", _watched_apply
+    yield _recompute, "_RecomputeHandle" if HAS_SESSIONS else "_RecomputeState", _watched_recompute
+    yield _recompute._RecomputeCell, "construct", _watched_reentrant
+    yield PyNativeExecutor, "call_custom_bprop", _in_top_cell
+    yield _JitExecutor, "__call__", _watched_jit
+    if _GRAPH_CELLS:  # not always: a method of the base class of all Cells is dear to replace
+        yield nn.Cell, "__call__", _watched_cell
 
 
 _GRAPH_CELLS: List[bool] = []
@@ -182,7 +194,7 @@ def is_graph_cell(cell: nn.Cell) -> bool:
 
 
 _ACTIVE = threading.local()
-_STAND_INS = _StandIns()
+_STAND_INS = StandIns(_wanted_by_forwards)
 
 
 def _watched_register_hook(original: Any) -> Any:
@@ -327,3 +339,28 @@ def end_recompute_session(session: Any) -> None:
     """Forget what was recomputed in ``session``."""
     if session is not None and HAS_SESSIONS:
         _recompute._clear_recompute_session(session)
+
+
+OPAQUE_CALLS = ((_JitExecutor, "__call__", "@jit"), (PyNativeExecutor, "call_custom_bprop", "custom bprop"),
+                (_recompute, "recompute_without_reentrant", "recompute"), (_Function, "apply", "_Function"))
+"""``(owner, name, kind)`` of what calls something whose backward reads more than saved tensors; see ``opaque.py``."""
+
+RECOMPUTE_HOOKS = (_recompute._CreatePlaceholderHook, _recompute._RecomputationHook)
+"""MindSpore's own hooks for saved tensors, of blocks that are recomputed without reentrance."""
+
+
+def called_by(kind: str, args: tuple, kwargs: dict) -> Optional[Tuple[str, Any, tuple]]:
+    """What a call of :data:`OPAQUE_CALLS` runs: its kind, the Cell or function, and its arguments; None for MindSpore's
+    and our own operations."""
+    if kind == "@jit":
+        executor, inputs = args[0], args[1:]
+        return kind, executor.fn if executor.obj is None else executor.obj, \
+            (inputs if executor.obj is None else inputs[1:], kwargs)
+    if kind == "custom bprop":
+        cell = args[1]
+        if isinstance(cell, _recompute._RecomputeCell):
+            return "recompute", getattr(cell.net, "function", cell.net), (args[3:], kwargs)
+        return kind, cell, (args[3:], kwargs)
+    if kind == "recompute":
+        return kind, args[0], (args[4:], kwargs)
+    return None if args[0].__module__.startswith(_KNOWING_THEIR_NODES) else (kind, args[0], ())
