@@ -31,6 +31,9 @@ class Watcher(abc.ABC):
         """
         return None
 
+    def made(self, grad_fn: Any) -> None:
+        """A GradFunction was made."""
+
 
 class OpaqueCall:
     """A call whose backward reads its arguments, Parameters or own attributes, and not only saved tensors.

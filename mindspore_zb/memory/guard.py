@@ -56,7 +56,8 @@ def guard(exact: bool = True) -> Iterator["Guard"]:
         Traceback (most recent call last):
         ...
         mindspore_zb.errors.ChangedTensorError: a tensor of shape (2, 4) and dtype Float32, saved for the backward of
-        Dense, MatMul at ..., was changed before it was read: 4 of 8 values differ, the first at [0, 0]: 1.0 then, 5.0 now
+        Dense, MatMul at ..., was changed before it was read: 4 of 8 values differ, the first at [0, 0]: 1.0 then, 5.0
+        now
     """
     if not isinstance(exact, bool):
         raise ArgumentTypeError(f"exact must be True or False, not {exact!r}")
@@ -131,8 +132,8 @@ class _Watched:
         if found is not None:
             what = f"the weight {self._name}" if self._name else \
                 f"a tensor of shape {self._contents.shape} and dtype {self._dtype}"
-            raise ChangedTensorError(f"{what}, saved for the backward of {self._origin}, was changed before it was read: "
-                                     f"{found}")
+            raise ChangedTensorError(f"{what}, saved for the backward of {self._origin}, was changed before it was "
+                                     f"read: {found}")
 
 
 class _Box:

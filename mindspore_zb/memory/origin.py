@@ -6,10 +6,12 @@ import os
 import sys
 import weakref
 from types import CodeType, FrameType
-from typing import Any, Iterator, List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 from mindspore import nn
 from mindspore.ops import Primitive
+
+from mindspore_zb.memory.frames import frames_from, local_variable, local_variables
 
 _CELL_CALL = nn.Cell.__call__.__code__
 _OF_OTHERS = ("mindspore.", "mindspore_zb.")
@@ -70,10 +72,10 @@ def here(cell: Any = None, operation: Optional[str] = None) -> Tuple[Origin, Lis
     user: Optional[FrameType] = None
     cells: List[Any] = [] if cell is None else [cell]
     statistics: List[int] = []
-    for frame in _frames(sys._getframe(1)):
+    for frame in frames_from(sys._getframe(1)):
         code = frame.f_code
         if code is _CELL_CALL or code.co_name == "construct":
-            found = frame.f_locals.get("self")
+            found = local_variable(frame, "self")
             if isinstance(found, nn.Cell) and not (cells and cells[-1] is found) and \
                     not type(found).__module__.startswith(_WRAPPERS):
                 cells.append(found)
@@ -86,27 +88,21 @@ def here(cell: Any = None, operation: Optional[str] = None) -> Tuple[Origin, Lis
     return Origin(operation, user, cells), statistics
 
 
-def _frames(frame: Optional[FrameType]) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
 def _operation_of(frame: FrameType) -> Optional[str]:
     """The operation whose call a frame is; None if it is another call."""
-    owner = frame.f_locals.get("self")
+    owner = local_variable(frame, "self")
     if isinstance(owner, Primitive):
         return owner.name
-    owner = frame.f_locals.get("cls")
+    owner = local_variable(frame, "cls")
     return owner.__name__ if isinstance(owner, type) and frame.f_code.co_name == "apply" else None
 
 
 def _own_statistics(frame: FrameType) -> List[int]:
-    values = frame.f_locals
-    if not any(getattr(values.get("self"), name, False) or values.get(name, False) for name in _TRAINING):
-        return []
-    given = [values[name] for name in _STATISTICS if name in values] + list(values.get("args", ()))[3:5]
-    return [tensor.data_ptr() for tensor in given if hasattr(tensor, "data_ptr")]
+    with local_variables(frame) as values:
+        if not any(getattr(values.get("self"), name, False) or values.get(name, False) for name in _TRAINING):
+            return []
+        given = [values[name] for name in _STATISTICS if name in values] + list(values.get("args", ()))[3:5]
+        return [tensor.data_ptr() for tensor in given if hasattr(tensor, "data_ptr")]
 
 
 def cell_path(cells: List[Tuple[str, Any]]) -> str:

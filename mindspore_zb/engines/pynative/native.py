@@ -104,6 +104,11 @@ def node_id(node: Any) -> int:
     return node._unique_id()
 
 
+def node_number(node: Any) -> int:
+    """The sequence number of a node: later ones are larger; see :func:`sequence_number`."""
+    return node._sequence_nr()
+
+
 def is_python_node(node: Any) -> bool:
     """Whether the node runs a user's ``_Function``: such a node is the user's own object."""
     return is_python_node_type(type(node))
@@ -156,6 +161,12 @@ def grad_recording() -> Iterator[int]:
         finally:
             _pynative_executor.set_grad_flag(flag)
             _pynative_executor.set_enable_grad(enabled)
+
+
+def sequence_number() -> int:
+    """The sequence number that all nodes recorded from now on exceed."""
+    with grad_recording() as since:
+        return since
 
 
 def is_recording() -> bool:

@@ -341,7 +341,7 @@ def end_recompute_session(session: Any) -> None:
         _recompute._clear_recompute_session(session)
 
 
-OPAQUE_CALLS = ((_JitExecutor, "__call__", "@jit"), (PyNativeExecutor, "call_custom_bprop", "custom bprop"),
+OPAQUE_CALLS = ((_JitExecutor, "__call__", "@jit"), (nn.Cell, "_call_custom_bprop", "custom bprop"),
                 (_recompute, "recompute_without_reentrant", "recompute"), (_Function, "apply", "_Function"))
 """``(owner, name, kind)`` of what calls something whose backward reads more than saved tensors; see ``opaque.py``."""
 
@@ -357,10 +357,10 @@ def called_by(kind: str, args: tuple, kwargs: dict) -> Optional[Tuple[str, Any, 
         return kind, executor.fn if executor.obj is None else executor.obj, \
             (inputs if executor.obj is None else inputs[1:], kwargs)
     if kind == "custom bprop":
-        cell = args[1]
+        cell = args[0]
         if isinstance(cell, _recompute._RecomputeCell):
-            return "recompute", getattr(cell.net, "function", cell.net), (args[3:], kwargs)
-        return kind, cell, (args[3:], kwargs)
+            return "recompute", getattr(cell.net, "function", cell.net), (args[1:], kwargs)
+        return kind, cell, (args[1:], kwargs)
     if kind == "recompute":
         return kind, args[0], (args[4:], kwargs)
     return None if args[0].__module__.startswith(_KNOWING_THEIR_NODES) else (kind, args[0], ())
