@@ -13,7 +13,8 @@ MODULES = ["api", "commands.parity", "commands.schedule", "decorator",
            "draw.spans", "draw.trace", "engines.graph.callables", "engines.graph.checking", "engines.graph.frozen_state",
            "engines.graph.partition",
            "engines.graph.reached", "engines.graph.recompute", "engines.graph.refusals", "explanation", "factories",
-           "health", "memory.ledger", "parity.compare", "parity.report", "parity.state", "schedule_table", "settings",
+           "health", "memory.guard", "memory.holders", "memory.leaks", "memory.ledger", "memory.origin",
+           "memory.reading", "parity.compare", "parity.report", "parity.state", "schedule_table", "settings",
            "structure", "terminal"]
 
 

@@ -5,6 +5,7 @@ variables of running functions, so these are looked through too.
 """
 
 import gc
+import os
 import sys
 import types
 from collections import deque
@@ -18,7 +19,7 @@ DEPTH = 8
 WAYS = 16
 """How many ways to one object are told at most."""
 
-_OWN = "mindspore_zb.memory."
+_OWN = os.path.dirname(__file__) + os.sep
 _NAMELESS = "something that no variable names"
 _CYCLE = "a cycle of references, which only Python's garbage collector frees"
 
@@ -140,7 +141,7 @@ def _parts_of_frame(frame: types.FrameType, wanted: frozenset) -> List[Part]:
 def _is_own_code(thing: Any) -> bool:
     """Whether it is a frame or generator of these tools."""
     frame = getattr(thing, "gi_frame", None) if isinstance(thing, types.GeneratorType) else thing
-    return isinstance(frame, types.FrameType) and frame.f_globals.get("__name__", "").startswith(_OWN)
+    return isinstance(frame, types.FrameType) and frame.f_code.co_filename.startswith(_OWN)
 
 
 def _parts_of(referrer: Any, wanted: frozenset) -> List[Part]:

@@ -123,18 +123,18 @@ class LeakFinder:
                 boxes.append(weakref.ref(box))
             return box
 
-        self._inside = True
         begin = sequence_number()
-        try:
-            with watching_saved_tensors(_Watcher(boxes, made), pack, _unpack):
+        with watching_saved_tensors(_Watcher(boxes, made), pack, _unpack):
+            self._inside = True
+            try:
                 yield
-        finally:
-            self._inside = False
-            self._begins.append(begin)
-            self._ends.append(sequence_number())
-            self._boxes.append(boxes)
-            self._grad_functions.append(made)
-            self._alive_bytes.append(sum(self._storages(range(len(self._ends))).values()))
+            finally:
+                self._inside = False
+                self._begins.append(begin)
+                self._ends.append(sequence_number())
+                self._boxes.append(boxes)
+                self._grad_functions.append(made)
+                self._alive_bytes.append(sum(self._storages(range(len(self._ends))).values()))
 
     def report(self) -> LeakReport:
         """What is alive now."""

@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PIPELINE = ROOT / "examples" / "02_train_in_a_pipeline.py"
+MEMORY_HUNT = ROOT / "examples" / "04_memory_hunt.py"
 LANGUAGE_MODEL = ROOT / "examples" / "01_train_language_model.py"
 
 
@@ -91,3 +92,13 @@ def test_pipeline_refuses_bad_arguments(tmp_path, arguments, reason):
     done = run(PIPELINE, *arguments, folder=tmp_path)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1 and reason in done.stderr
+
+
+def test_memory_hunt(tmp_path):
+    done = run(MEMORY_HUNT, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "Trainer.history" in done.stdout and "GradFunction       5     0-4   983040" in done.stdout
+    assert "ChangedTensorError: the weight down.weight, saved for the backward of Stage.down (Dense), MatMul at " \
+        "04_memory_hunt.py:" in done.stdout
+    assert done.stdout.count("Mended.") == 2 and "the same to the bit" in done.stdout
