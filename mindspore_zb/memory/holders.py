@@ -44,7 +44,7 @@ Part = Tuple[Any, _Link]
 
 
 def holders_of(objects: Sequence[Any]) -> List[Tuple[str, ...]]:
-    """Who holds each of these objects, in words.
+    """Who holds each of these objects, in words; the sequence that they are given in does not count.
 
     The way ends at a variable: of a module, of a running function, or of a closure; or at a class. What is held through
     more than :data:`DEPTH` objects has no name here.
@@ -55,7 +55,7 @@ def holders_of(objects: Sequence[Any]) -> List[Tuple[str, ...]]:
         >>> def train(losses):
         ...     trainer = Trainer()
         ...     trainer.history = [losses.pop()]
-        ...     return holders_of(trainer.history)
+        ...     return holders_of([trainer.history[0]])
         >>> train([object()])
         [('trainer.history[...] (Trainer.history, a list; trainer is a local variable of train)',)]
     """
