@@ -170,7 +170,7 @@ class _Watcher(Watcher):
         for piece in (program.dx, *program.dw):
             for value in piece.reads:
                 tensor = recording.values.get(value)
-                if tensor is not None and value not in watched and value not in program.written:
+                if tensor is not None and value not in watched:
                     name = tensor.name if is_parameter(tensor) else None
                     watched[value] = watch._watched(tensor, compiled_origin(piece.readers.get(value, "")), name)
 

@@ -122,15 +122,19 @@ def test_nobody_and_a_cycle():
     assert holders_of([Thing()]) == [("something that no variable names",)]
 
 
-def test_looking_leaves_nothing_behind():
+@pytest.mark.parametrize("how", ["holders", "one", "all"])
+def test_looking_leaves_nothing_behind(how):
     """A frame keeps what was looked at: it must not keep it longer than the function does."""
     thing = Thing()
     gone = weakref.ref(thing)
-    holders_of([thing])
-    assert local_variable(sys._getframe(), "thing") is thing
-    with local_variables(sys._getframe()) as found:
-        assert found["thing"] is thing
-        del found
+    if how == "holders":
+        holders_of([thing])
+    elif how == "one":
+        assert local_variable(sys._getframe(), "thing") is thing
+    else:
+        with local_variables(sys._getframe()) as found:
+            assert found["thing"] is thing
+            del found
     del thing
     assert gone() is None
 
@@ -140,5 +144,7 @@ def test_what_a_function_took_by_locals_stays():
     thing = Thing()
     taken = locals()
     holders_of([thing])
+    assert dict.get(taken, "thing") is thing
+    taken = locals()
     local_variable(sys._getframe(), "thing")
-    assert taken["thing"] is thing
+    assert dict.get(taken, "thing") is thing

@@ -31,7 +31,7 @@ class CompiledPiece:
         original: the index of the joint graph, for the check of the piece.
 
     Attributes:
-        reads: the values that it is given.
+        reads: the values that it is given; Parameters that some piece writes are bound to it and not among them.
         gives: the values that it computes for others.
         written: the Parameters that it writes.
         readers: for each value of ``reads`` the scope of the first node that reads it, as MindSpore writes scopes.
@@ -97,12 +97,7 @@ class Program:
     @property
     def writes(self) -> bool:
         """Whether a piece writes Parameters: those are bound to it once and for all."""
-        return bool(self.written)
-
-    @property
-    def written(self) -> Tuple[str, ...]:
-        """The Parameters that some piece writes."""
-        return tuple(value for piece in (self.forward, self.dx, *self.dw) for value in piece.written)
+        return any(piece.written for piece in (self.forward, self.dx, *self.dw))
 
 
 @dataclass(frozen=True)
