@@ -9,6 +9,7 @@ from mindspore_zb.arguments import InputLayout, OutputLayout, check_grad_positio
 from mindspore_zb.engines.base import Recording
 from mindspore_zb.engines.pynative.native import leaf_alias
 from mindspore_zb.engines.pynative.recording import record
+from mindspore_zb.engines.watch import current_watcher
 from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, UnsupportedVersionError
 from mindspore_zb.fallback import refuse_or_warn, warn_of_block
 from mindspore_zb.grad_function import GradFunction, Request
@@ -82,7 +83,11 @@ def run_forward(fn: Callable[..., Any], inputs: tuple, kwargs: dict, weights: An
         recording = _eager(fn, args, rebound_kwargs, leaves, checked_weights.parameters, outputs, mode)
     request = Request(checked_weights, position is not None, layout, outputs.layout,
                       tuple((leaf.shape, leaf.dtype) for leaf in leaves))
-    return outputs.detached(), GradFunction(recording, request, engine, reason)
+    grad_fn = GradFunction(recording, request, engine, reason)
+    watcher = current_watcher()
+    if watcher is not None:
+        watcher.made(grad_fn)
+    return outputs.detached(), grad_fn
 
 
 def _eager(fn: Callable[..., Any], args: tuple, kwargs: dict, leaves: Sequence[Any], weights: Sequence[Any],

@@ -23,6 +23,10 @@ class StateError(ZeroBubbleError, RuntimeError):
     """A call came in the wrong order, or after the graph was released."""
 
 
+class ChangedTensorError(ZeroBubbleError, RuntimeError):
+    """A tensor that the backward reads was changed after the forward; the message names the tensor and who saved it."""
+
+
 class UnsupportedError(ZeroBubbleError, RuntimeError):
     """Something that this package, or this version of it, cannot do rightly and therefore refuses."""
 

@@ -14,7 +14,8 @@ import mindspore as ms
 import numpy as np
 from mindspore.ops import operations
 
-from mindspore_zb.engines.pynative.observe import StandIns, catching_compiled
+from mindspore_zb.engines.pynative.observe import catching_compiled
+from mindspore_zb.engines.pynative.stand_ins import StandIns
 
 _OWN_STATE = ("Bernoulli", "Dropout", "Dropout2D", "Dropout3D", "DropoutGenMask", "Gamma", "LogNormalReverse",
               "LogUniformCandidateSampler", "Multinomial", "MultinomialWithReplacement", "NonDeterministicInts",

@@ -19,9 +19,9 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 import mindspore as ms
 from mindspore import ops
 
-from mindspore_zb.engines.pynative.native import (asks_gradient, casting_as_now, dropout_again, eager_mode,
-                                                  is_reshaped, keep_tensors, leaf_alias, precision_of, recording_again,
-                                                  without_recording)
+from mindspore_zb.engines.pynative.native import eager_mode, leaf_alias, recording_again, without_recording
+from mindspore_zb.engines.pynative.native_recompute import (asks_gradient, casting_as_now, dropout_again, is_reshaped,
+                                                            keep_tensors, precision_of)
 from mindspore_zb.engines.pynative.observe import observe_forward, recompute_of, set_recompute
 from mindspore_zb.errors import StateError, UnsupportedError
 from mindspore_zb.memory.ledger import SavedTensor, SavedTensorLedger, saved_for, watching

@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PIPELINE = ROOT / "examples" / "02_train_in_a_pipeline.py"
+MEMORY_HUNT = ROOT / "examples" / "04_memory_hunt.py"
 LANGUAGE_MODEL = ROOT / "examples" / "01_train_language_model.py"
 RECOMPUTE = ROOT / "examples" / "03_recompute_and_accumulate.py"
 
@@ -104,3 +105,13 @@ def test_recompute_and_accumulate(tmp_path, without):
     shares = {line.split()[0]: float(line.split()[3]) for line in done.stdout.splitlines() if "to the bit" in line}
     assert shares["every"] < shares["full"] < shares["selective"] < 1
     assert "equal within 1e-05 of the whole batch" in done.stdout
+
+
+def test_memory_hunt(tmp_path):
+    done = run(MEMORY_HUNT, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "Trainer.history" in done.stdout and "GradFunction       5     0-4   983040" in done.stdout
+    assert "ChangedTensorError: the weight down.weight, saved for the backward of Stage.down (Dense), MatMul at " \
+        "04_memory_hunt.py:" in done.stdout
+    assert done.stdout.count("Mended.") == 2 and "the same to the bit" in done.stdout

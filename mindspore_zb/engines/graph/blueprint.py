@@ -22,6 +22,7 @@ class PieceCode:
     Attributes:
         data: a serialised and checked ``ModelProto``; empty if there is nothing to run.
         reads, metas: the values that it takes as arguments, and their shapes and dtypes.
+        readers: for each of ``reads`` the scope of the first node that reads it, as MindSpore writes scopes.
         gives: the values that it returns.
         writes: the Parameters that it reads and writes itself.
     """
@@ -29,6 +30,7 @@ class PieceCode:
     data: bytes
     reads: Tuple[str, ...]
     metas: Tuple[Meta, ...]
+    readers: Tuple[str, ...]
     gives: Tuple[str, ...]
     writes: Tuple[str, ...]
 
@@ -145,9 +147,18 @@ def _constants(joint: Joint) -> Dict[str, Any]:
 def _code(graph: JointGraph, piece: Piece, original: ModelIndex) -> PieceCode:
     """Write a piece; ``original`` is the index of the joint graph, against which it is checked."""
     reads, written = plain_reads(graph, piece), written_by(graph, piece)
-    metas = tuple(graph.meta(value) for value in reads)
+    metas, readers = tuple(graph.meta(value) for value in reads), _readers(graph, piece, reads)
     if not piece.nodes or not (piece.gives or set(graph.effects) & piece.nodes):
-        return PieceCode(b"", reads, metas, piece.gives, written)
+        return PieceCode(b"", reads, metas, readers, piece.gives, written)
     model = emit_piece(graph, piece, f"zero_bubble_{uuid4().hex}_{piece.name}")
     check_model(model, original)
-    return PieceCode(model.SerializeToString(), reads, metas, piece.gives, written)
+    return PieceCode(model.SerializeToString(), reads, metas, readers, piece.gives, written)
+
+
+def _readers(graph: JointGraph, piece: Piece, reads: Sequence[str]) -> Tuple[str, ...]:
+    scopes: Dict[str, str] = {}
+    for node in graph.order:
+        if node in piece.nodes:
+            for value in graph.reads(node):
+                scopes.setdefault(value, graph.proto(node).domain)
+    return tuple(scopes.get(value, "") for value in reads)

@@ -17,12 +17,19 @@ class CompiledPiece:
     Args:
         code: the piece.
         parameters: all Parameters by the names of their values.
+
+    Attributes:
+        reads: the values that it is given; Parameters that some piece writes are bound to it and not among them.
+        gives: the values that it computes for others.
+        readers: for each of ``reads`` the scope of the first node that reads it, as MindSpore writes scopes.
+        written: the Parameters that it writes.
     """
 
     def __init__(self, code: PieceCode, parameters: Dict[str, Any]):
         self.reads = code.reads
         self.gives = code.gives
-        self.writes = bool(code.writes)
+        self.readers = dict(zip(code.reads, code.readers))
+        self.written = code.writes
         self._run: Optional[LoadedGraph] = None
         if code.data:
             written = {parameter_name(value): parameters[value] for value in code.writes}
@@ -53,7 +60,7 @@ class Program:
     @property
     def writes(self) -> bool:
         """Whether a piece writes Parameters: those are bound to it once and for all."""
-        return any(piece.writes for piece in (self.forward, self.dx, *self.dw))
+        return any(piece.written for piece in (self.forward, self.dx, *self.dw))
 
     def unbound(self) -> "Program":
         """The same without its Parameters, to serve every equal call with other ones."""

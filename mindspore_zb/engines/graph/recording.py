@@ -7,8 +7,9 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 from mindspore_zb.engines.base import BoundaryInfo, Description, GroupInfo, Recording
 from mindspore_zb.engines.graph.description import describe_layout
 from mindspore_zb.engines.graph.native import contiguous
-from mindspore_zb.engines.graph.program import Program, Values
+from mindspore_zb.engines.graph.program import CompiledPiece, Program, Values
 from mindspore_zb.engines.lock import SERIAL
+from mindspore_zb.engines.watch import current_watcher
 from mindspore_zb.tensors import copied, detached, zeros
 
 
@@ -31,6 +32,25 @@ class GraphRecording(Recording):
         self._remaining: Set[int] = set(range(len(program.layout.groups)))
         kept = {*self._needed(self._remaining), *program.dx.reads, *program.layout.dxs}
         self._values = {name: value for name, value in values.items() if name in kept}
+        watcher = current_watcher()
+        self._check = None if watcher is None else watcher.compiled(self)
+
+    @property
+    def program(self) -> Program:
+        """The compiled call."""
+        return self._program
+
+    @property
+    def values(self) -> Values:
+        """What it holds, by the names of the values; Parameters are among it."""
+        return self._values
+
+    def _run(self, piece: CompiledPiece, values: Values) -> None:
+        """Run a piece of the backward."""
+        if self._check is not None:
+            self._check(piece, values)
+        with SERIAL:
+            piece.run(values)
 
     def groups(self) -> Tuple[GroupInfo, ...]:
         return tuple(GroupInfo(tuple(self._positions[place] for place in group.weights),
@@ -41,8 +61,7 @@ class GraphRecording(Recording):
         """Run dx. ``copies``: take copies of ``sens`` for dw, which the caller may change before it runs."""
         program, values = self._program, self._values
         self._start(sens, copy_for=self._needed(range(len(program.layout.groups))) if copies else ())
-        with SERIAL:
-            program.dx.run(values)
+        self._run(program.dx, values)
         grads = self._input_results()
         if program.layout.groups:
             self._keep(range(len(program.layout.groups)))
@@ -64,8 +83,7 @@ class GraphRecording(Recording):
     def _run_group(self, number: int) -> List[Tuple[int, Optional[Any]]]:
         program = self._program
         group, values = program.layout.groups[number], dict(self._values)
-        with SERIAL:
-            program.dw[number].run(values)
+        self._run(program.dw[number], values)
         own = frozenset(program.dw[number].gives)  # anything else may be a tensor of the caller's
         return [(self._positions[place], values[value] if value in own else detached(values[value]))
                 for place, value in zip(group.weights, group.values)]
@@ -74,8 +92,7 @@ class GraphRecording(Recording):
                   keep_graph: bool) -> Tuple[List[Optional[Any]], List[Optional[Any]]]:
         program, before = self._program, dict(self._values)
         self._start(sens, copy_for=())
-        with SERIAL:
-            program.dx.run(self._values)
+        self._run(program.dx, self._values)
         input_grads = self._input_results()
         weight_grads: List[Optional[Any]] = [None] * len(self._wanted_weights)
         for number in range(len(program.layout.groups)):
@@ -155,3 +172,4 @@ class GraphRecording(Recording):
     def release(self) -> None:
         self._values = {}
         self._remaining = set()
+        self._check = None

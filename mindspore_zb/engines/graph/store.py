@@ -156,7 +156,7 @@ def decode(content: bytes, name: str) -> Blueprint:
 
     def code(entry: Any) -> PieceCode:
         return PieceCode(base64.b64decode(entry["data"]), tuple(entry["reads"]), metas(entry["metas"]),
-                         tuple(entry["gives"]), tuple(entry["writes"]))
+                         tuple(entry["readers"]), tuple(entry["gives"]), tuple(entry["writes"]))
 
     layout = Layout(
         inputs=tuple(data["inputs"]), sens=tuple(data["sens"]), places=data["places"],

@@ -1,22 +1,19 @@
 """MindSpore's private autograd names, each behind a function of ours; everything else of this engine builds on it.
 
-Only two other modules touch such names: ``snapshot.py`` walks grad nodes in one tight loop, and ``observe.py`` stands
-in for names while a forward runs.
+Three other modules touch such names: ``native_recompute.py`` has those that recompute needs, ``snapshot.py`` walks grad
+nodes in one tight loop, and ``observe.py`` stands in for names while a forward runs.
 
 Each name is probed at import: a MindSpore without it gives one error that says what is missing.
 """
 
 import contextlib
 import math
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple
+import threading
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import mindspore as ms
 from mindspore import Tensor, ops
-from mindspore._c_expression import MixedPrecisionType
 from mindspore._c_expression.amp import get_curr_amp_strategy
-from mindspore.common._grad_function import _Function
-from mindspore.ops.operations._grad_ops import DropoutGrad as _DropoutGrad
-from mindspore.train.amp import AmpDecorator
 
 from mindspore_zb.engines.lock import SERIAL
 from mindspore_zb.errors import UnsupportedVersionError
@@ -118,6 +115,11 @@ def node_id(node: Any) -> int:
     return node._unique_id()
 
 
+def node_number(node: Any) -> int:
+    """The sequence number of a node: later ones are larger; see :func:`sequence_number`."""
+    return node._sequence_nr()
+
+
 def is_python_node(node: Any) -> bool:
     """Whether the node runs a user's ``_Function``: such a node is the user's own object."""
     return is_python_node_type(type(node))
@@ -193,42 +195,40 @@ def recording_again() -> Iterator[None]:
             _pynative_executor.set_enable_grad(enabled)
 
 
+def sequence_number() -> int:
+    """The sequence number that all nodes recorded from now on exceed."""
+    with grad_recording() as since:
+        return since
+
+
 def is_recording() -> bool:
     """Whether operations get a history here and now."""
     return bool(_pynative_executor.grad_flag() and _pynative_executor.enable_grad())
 
 
+def has_saved_tensor_hooks() -> bool:
+    """Whether hooks for saved tensors are active here and now."""
+    return bool(_pynative_executor.is_saved_tensor_hook_active())
+
+
 def is_recording_plainly() -> bool:
     """Whether operations get a history here and now, and save their tensors as they are: under hooks for saved tensors
-    they may be recomputed, and must then save the same ones again."""
-    return is_recording() and not _pynative_executor.is_saved_tensor_hook_active()
+    they may be recomputed, and must then save the same ones again. Hooks that are known to only look do not count."""
+    return is_recording() and (not has_saved_tensor_hooks() or getattr(_ONLY_LOOKING, "holds", False))
 
 
-class _Keep(_Function):
-    """Saves its arguments as any operation does: through the hooks for saved tensors that are active."""
-
-    @staticmethod
-    def forward(ctx, leaf, *tensors):
-        ctx.save_for_backward(*tensors)
-        return leaf.data
-
-    @staticmethod
-    def backward(ctx, *grads):
-        raise UnsupportedVersionError("nothing leads to this node, so no backward should run it")
+@contextlib.contextmanager
+def hooks_only_look(look: bool = True) -> Iterator[None]:
+    """Say that the innermost hooks for saved tensors of this thread save each tensor as it is, or that not."""
+    outer = getattr(_ONLY_LOOKING, "holds", False)
+    _ONLY_LOOKING.holds = look
+    try:
+        yield
+    finally:
+        _ONLY_LOOKING.holds = outer
 
 
-def keep_tensors(tensors: Sequence[Tensor]) -> Callable[[], Tuple[Tensor, ...]]:
-    """Keep tensors the way operations save theirs, so that hooks for saved tensors see them; the result gives them
-    back, without history."""
-    if not tensors:
-        return tuple
-    output = _Keep.apply(_RECORDING_LEAF[0], *(tensor.data for tensor in tensors))
-    return lambda: tuple(output._grad_node.saved_tensors)
-
-
-def asks_gradient(tensor: Tensor) -> bool:
-    """Whether operations on this tensor are recorded."""
-    return tensor._grad_node is not None
+_ONLY_LOOKING = threading.local()
 
 
 def stored_grad(tensor: Tensor) -> Optional[Tensor]:
@@ -239,52 +239,6 @@ def stored_grad(tensor: Tensor) -> Optional[Tensor]:
 def store_grad(tensor: Tensor, grad: Optional[Tensor]) -> None:
     """Keep a gradient with a tensor; it must have the tensor's shape and dtype."""
     tensor._grad = grad
-
-
-def is_reshaped(tensor: Tensor, given: Tensor) -> bool:
-    """Whether ``tensor`` has the numbers of ``given`` in the same order, perhaps in another shape."""
-    if tensor.dtype != given.dtype or tensor.nbytes != given.nbytes:
-        return False
-    edge, target = grad_edge(tensor), grad_edge(given)
-    if edge is None or target is None:
-        return tensor.data_ptr() == given.data_ptr() and tensor.is_contiguous() and given.is_contiguous()
-    node, slot = edge
-    while (node._unique_id(), slot) != (target[0]._unique_id(), target[1]):
-        if node.name() not in _ORDER_STAYS or not node.next_functions or node.next_functions[0][0] is None:
-            return False
-        node, slot = node.next_functions[0]
-    return True
-
-
-_ORDER_STAYS = frozenset(("Contiguous", "ExpandDims", "ExpandDimsView", "Reshape", "Squeeze", "View"))
-
-
-def casting_as_now() -> Callable[[], ContextManager[Any]]:
-    """Makes contexts with the automatic mixed precision that holds here and now."""
-    strategy = get_curr_amp_strategy()
-    if strategy is None:
-        return contextlib.nullcontext
-    return lambda: AmpDecorator(strategy.get_amp_level(), strategy.get_amp_dtype(), strategy.get_white_list(),
-                                strategy.get_black_list())
-
-
-def dropout_again(tensor: Tensor, mask: Tensor, keep_probability: float) -> Tensor:
-    """What a dropout of ``tensor`` gave that drew this mask. It is the kernel of the dropout's backward, which does
-    the same and, unlike products of our own, rounds in the same way."""
-    return _DropoutGrad(keep_probability)(tensor, mask)
-
-
-@contextlib.contextmanager
-def precision_of(cell: Any) -> Iterator[None]:
-    """Operations inside run in the precision that ``Cell.to_float`` set, as in a call of the Cell."""
-    if cell.mixed_precision_type is None:
-        yield
-        return
-    _pynative_executor.set_mixed_precision_type(cell.mixed_precision_type)
-    try:
-        yield
-    finally:
-        _pynative_executor.set_mixed_precision_type(MixedPrecisionType.NOTSET, False)
 
 
 def under_amp() -> bool:

@@ -10,12 +10,13 @@ import functools
 import importlib
 import threading
 from types import MethodType
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 from mindspore import Tensor, nn
 from mindspore.common._grad_function import _Function
 
 from mindspore_zb.engines.pynative.native import PyNativeExecutor, grad_edge, is_python_node, top_cell
+from mindspore_zb.engines.pynative.stand_ins import StandIns
 
 try:
     from mindspore.graph.api import _JitExecutor
@@ -156,40 +157,6 @@ def catching_compiled(catch: Optional[Callable[[Callable[[], Any]], Any]]) -> It
         _ACTIVE.catch = outer
 
 
-class StandIns:
-    """Replaces attributes of classes and modules while somebody needs it, and puts them back.
-
-    Args:
-        replacements: called when somebody enters; gives ``(owner, name, stand_in)``, where ``stand_in`` makes the new
-            attribute of the original one. What is replaced already stays so.
-    """
-
-    def __init__(self, replacements: Callable[[], Iterable[Tuple[Any, str, Callable[[Any], Any]]]]) -> None:
-        self._replacements = replacements
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._replaced: Dict[Tuple[Any, str], Tuple[Any, bool]] = {}
-
-    def enter(self) -> None:
-        with self._lock:
-            self._inside += 1
-            for owner, name, stand_in in self._replacements():
-                if (owner, name) not in self._replaced:
-                    original = vars(owner).get(name, getattr(owner, name))
-                    self._replaced[owner, name] = original, name in vars(owner)
-                    setattr(owner, name, stand_in(original))
-
-    def leave(self) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                while self._replaced:
-                    (owner, name), (original, own) = self._replaced.popitem()
-                    setattr(owner, name, original)
-                    if not own:
-                        delattr(owner, name)
-
-
 def _watched_names() -> Iterator[Tuple[Any, str, Callable[[Any], Any]]]:
     yield Tensor, "register_hook", _watched_register_hook
     yield _Function, "apply", _watched_apply
@@ -199,6 +166,17 @@ def _watched_names() -> Iterator[Tuple[Any, str, Callable[[Any], Any]]]:
     yield _JitExecutor, "__call__", _watched_jit
     # Not always: a method of the base class of all Cells is dear to replace.
     if _GRAPH_CELLS or getattr(_ACTIVE, "cells", None) is not None:
+        yield nn.Cell, "__call__", _watched_cell
+
+
+def _wanted_by_forwards() -> Iterator[Tuple[Any, str, Callable[[Any], Any]]]:
+    yield Tensor, "register_hook", _watched_register_hook
+    yield _Function, "apply", _watched_apply
+    yield _recompute, "_RecomputeHandle" if HAS_SESSIONS else "_RecomputeState", _watched_recompute
+    yield _recompute._RecomputeCell, "construct", _watched_reentrant
+    yield PyNativeExecutor, "call_custom_bprop", _in_top_cell
+    yield _JitExecutor, "__call__", _watched_jit
+    if _GRAPH_CELLS:  # not always: a method of the base class of all Cells is dear to replace
         yield nn.Cell, "__call__", _watched_cell
 
 
@@ -389,3 +367,28 @@ def end_recompute_session(session: Any) -> None:
     """Forget what was recomputed in ``session``."""
     if session is not None and HAS_SESSIONS:
         _recompute._clear_recompute_session(session)
+
+
+OPAQUE_CALLS = ((_JitExecutor, "__call__", "@jit"), (nn.Cell, "_call_custom_bprop", "custom bprop"),
+                (_recompute, "recompute_without_reentrant", "recompute"), (_Function, "apply", "_Function"))
+"""``(owner, name, kind)`` of what calls something whose backward reads more than saved tensors; see ``opaque.py``."""
+
+RECOMPUTE_HOOKS = (_recompute._CreatePlaceholderHook, _recompute._RecomputationHook)
+"""MindSpore's own hooks for saved tensors, of blocks that are recomputed without reentrance."""
+
+
+def called_by(kind: str, args: tuple, kwargs: dict) -> Optional[Tuple[str, Any, tuple]]:
+    """What a call of :data:`OPAQUE_CALLS` runs: its kind, the Cell or function, and its arguments; None for MindSpore's
+    and our own operations."""
+    if kind == "@jit":
+        executor, inputs = args[0], args[1:]
+        return kind, executor.fn if executor.obj is None else executor.obj, \
+            (inputs if executor.obj is None else inputs[1:], kwargs)
+    if kind == "custom bprop":
+        cell = args[0]
+        if isinstance(cell, _recompute._RecomputeCell):
+            return "recompute", getattr(cell.net, "function", cell.net), (args[1:], kwargs)
+        return kind, cell, (args[1:], kwargs)
+    if kind == "recompute":
+        return kind, args[0], (args[4:], kwargs)
+    return None if args[0].__module__.startswith(_KNOWING_THEIR_NODES) else (kind, args[0], ())

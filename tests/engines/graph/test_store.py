@@ -302,7 +302,7 @@ def test_a_file_that_cannot_be_read(tmp_path, compiled):
 # --- what a file holds ------------------------------------------------------------------------------------------------
 
 def some_blueprint(constants, main):
-    code = PieceCode(b"\x00\xff data", ("a", "b"), (((2, 3), ms.float16), ((), ms.bool_)), ("c",), ("d:w",))
+    code = PieceCode(b"\x00\xff data", ("a", "b"), (((2, 3), ms.float16), ((), ms.bool_)), ("s", ""), ("c",), ("d:w",))
     layout = Layout(("x",), ("s",), {"d:w": 4}, constants, ("o",), (((5,), ms.bfloat16),), ("g",), (0, 2), main, None,
                     (GroupLayout((0, 1), ("v", "v"), ("n",), ("MatMul",)),), 7, 9)
     return Blueprint(layout, code, replace(code, data=b""), (code, code))
