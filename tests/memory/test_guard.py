@@ -11,7 +11,7 @@ from mindspore_zb import forward_and_gradfn
 from mindspore_zb.engines.pynative.native import leaf_id
 from mindspore_zb.engines.pynative.observe import OPAQUE_CALLS
 from mindspore_zb.errors import ArgumentTypeError, ChangedTensorError, StateError, UnsupportedError, ZeroBubbleError
-from mindspore_zb.memory import guard, synchronize
+from mindspore_zb.memory import guard
 
 from tests.helpers import as_numpy, assert_same_bits, reference, tensor, weight
 from tests.networks.compare import leaves_of
@@ -288,7 +288,6 @@ def test_what_gets_a_history_later_is_let_go(without_collector):
     with guard() as watch:
         _, grad_fn = forward_and_gradfn(fn, x)
         del grad_fn
-    synchronize()  # frees lag an operation behind
     assert watch.saved and watch.nbytes == 0
 
 
