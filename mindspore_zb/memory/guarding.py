@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mindspore import nn
 
-from mindspore_zb.engines.pynative.native import grad_edge
+from mindspore_zb.engines.pynative.native import grad_edge, sync
 from mindspore_zb.engines.pynative.opaque import watching_saved_tensors
 from mindspore_zb.engines.watch import Check, OpaqueCall, Watcher
 from mindspore_zb.errors import ArgumentTypeError, ChangedTensorError
@@ -85,7 +85,8 @@ class Guard:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the copies that are alive; 0 with checksums."""
+        """Bytes of the copies that are alive; 0 with checksums. Waits for what was issued: frees lag behind."""
+        sync()
         return self._memory.nbytes
 
     def _pack(self, tensor: Any) -> "_Box":

@@ -63,6 +63,21 @@ def holders_of(objects: Sequence[Any]) -> List[Tuple[str, ...]]:
     return [search.words(thing) for thing in objects]
 
 
+def held_in_python(objects: Sequence[Any]) -> List[Any]:
+    """Those that a Python object or a running function refers to; the sequence that they are given in does not count.
+
+    >>> kept = object()
+    >>> held_in_python([object(), kept]) == [kept]
+    True
+    """
+    wanted = frozenset(map(id, objects))
+    held = {id(thing) for thing, _ in _in_running_functions(wanted)}
+    for referrer in gc.get_referrers(*objects) if objects else ():
+        if referrer is not objects and not _is_own_code(referrer):
+            held.update(wanted.intersection(map(id, gc.get_referents(referrer))))
+    return [thing for thing in objects if id(thing) in held]
+
+
 class _Search:
     """The objects above some objects, and how they refer to them.
 

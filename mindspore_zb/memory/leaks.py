@@ -14,7 +14,7 @@ from mindspore_zb.engines.pynative.opaque import watching_saved_tensors
 from mindspore_zb.engines.watch import Watcher
 from mindspore_zb.errors import StateError
 from mindspore_zb.grad_function import GradFunction
-from mindspore_zb.memory.holders import holders_of
+from mindspore_zb.memory.holders import held_in_python, holders_of
 from mindspore_zb.memory.ledger import SavedTensor, _unpack
 from mindspore_zb.tensors import is_parameter, is_tensor
 from mindspore_zb.terminal import plain_table
@@ -169,11 +169,15 @@ class LeakFinder:
         return sorted(found, key=lambda leak: (-leak.nbytes, -leak.count, leak.holder))
 
     def _results(self) -> List[Any]:
-        """Every tensor with a history that has a node of a watched step."""
+        """Every tensor with a history that has a node of a watched step.
+
+        One that only MindSpore holds is not asked: the result of an operation that was broken off, as recompute does
+        when it has what it needs, never comes, and asking for its history waits for ever.
+        """
         sync()  # to ask for a node waits with Python's lock in hand, and what is freed meanwhile would wait for that
         found = [thing for thing in gc.get_objects()  # by the type: a weak proxy raises when asked what it is
                  if Tensor in type(thing).__mro__ and not is_parameter(thing)]
-        return [tensor for tensor in found if self._steps_of([tensor])]
+        return [tensor for tensor in held_in_python(found) if self._steps_of([tensor])]
 
     def _forgotten(self) -> List[GradFunction]:
         alive = [reference() for made in self._grad_functions for reference in made]

@@ -2,14 +2,13 @@
 
 from typing import Any, List
 
-from mindspore import nn
-
 from mindspore_zb.engines.graph.reached import reach
 
 
 def parameters_of(owner: Any) -> List[Any]:
     """Every Parameter that a Cell, function or bound method may read, each once.
 
+    >>> from mindspore import nn
     >>> [parameter.name for parameter in parameters_of(nn.Dense(2, 3))]
     ['weight', 'bias']
     """

@@ -77,7 +77,8 @@ def test_modules_classes_and_closures():
     finally:
         AT_MODULE_LEVEL.clear()
         Deep.shared = None
-    assert any(name.startswith("AT_MODULE_LEVEL[...] (a list; AT_MODULE_LEVEL is a variable of module ") for name in found)
+    assert any(name.startswith("AT_MODULE_LEVEL[...] (a list; AT_MODULE_LEVEL is a variable of module ")
+               for name in found)
     assert "Deep.shared (a class attribute)" in found
     assert any("test_modules_classes_and_closures.<locals>.holding encloses" in name for name in found)
 
