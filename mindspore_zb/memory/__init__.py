@@ -20,10 +20,11 @@ __all__ = ["Guard", "Leak", "LeakFinder", "LeakReport", "MeasuredBlock", "Memory
            "RecomputeHandle", "RecomputePrice", "SavedTensorLedger", "apply_recompute", "guard", "measure_block",
            "measure_recompute", "memory_timeline", "recompute_price", "synchronize"]
 
-_MODULES = {"Guard": "memory.guarding", "Leak": "memory.leaks", "LeakFinder": "memory.leaks", "LeakReport": "memory.leaks",
-            "MeasuredBlock": "memory.transformer_block", "MemoryTimeline": "memory.report",
-            "RecomputeCost": "memory.recompute_costs", "RecomputeHandle": "memory.recompute",
-            "RecomputePrice": "memory.recompute_price", "apply_recompute": "memory.recompute", "guard": "memory.guarding",
+_MODULES = {"Guard": "memory.guarding", "Leak": "memory.leaks", "LeakFinder": "memory.leaks",
+            "LeakReport": "memory.leaks", "MeasuredBlock": "memory.transformer_block",
+            "MemoryTimeline": "memory.report", "RecomputeCost": "memory.recompute_costs",
+            "RecomputeHandle": "memory.recompute", "RecomputePrice": "memory.recompute_price",
+            "apply_recompute": "memory.recompute", "guard": "memory.guarding",
             "measure_block": "memory.transformer_block", "measure_recompute": "memory.recompute_costs",
             "memory_timeline": "memory.timeline", "recompute_price": "memory.recompute_price"}
 
