@@ -37,3 +37,58 @@ def test_the_readme_names_files_that_exist():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     for path in re.findall(r"\b(?:scripts|examples|st|tests|mindspore_zb)/[\w/.]*\w", text):
         assert (ROOT / path).exists(), path
+
+
+def without_comments(language: str, block: str) -> str:
+    """``block`` as a translation must leave it: code without comments, of a diagram the number of its lines."""
+    return re.sub(r"#.*", "", block) if language else str(block.count("\n"))
+
+
+def what_a_translation_keeps(text: str) -> dict:
+    """Everything in a README that does not depend on its language."""
+    fence = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
+    prose = fence.sub("", text)
+    headings = re.findall(r"^(#+) (.+)$", prose, re.M)
+    anchors = ["#" + re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for _, title in headings]
+    links = re.findall(r"\]\(([^)\s]+)\)", prose)
+    rows = re.findall(r"^\|.*", prose, re.M)
+    sections = re.split(r"^#+ .+$", prose, flags=re.M)
+    return {
+        "headings": [len(marks) for marks, _ in headings],
+        "blocks": [(language, without_comments(language, block)) for language, block in fence.findall(text)],
+        "links": [anchors.index(link) if link.startswith("#") else link.replace("_CN", "") for link in links],
+        "rows": [row.count("|") for row in rows],
+        "figures in tables": [numbers(row) for row in rows],
+        "items": [len(re.findall(r"^(?:\*|\d+\.) ", section, re.M)) for section in sections],
+        "figures": [numbers(section) for section in sections],
+        "names": [{" ".join(name.split()) for name in re.findall(r"`([^`]+)`", section)} for section in sections],
+    }
+
+
+def numbers(text: str) -> list:
+    """Sorted, as languages differ in their order of words."""
+    return sorted(re.findall(r"[0-9]+(?:[.,][0-9]+)*", text))
+
+
+def test_both_readmes_have_the_same_content():
+    english, chinese = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README_CN.md")]
+    assert english.splitlines()[2] == "[中文](README_CN.md)" and chinese.splitlines()[2] == "[English](README.md)"
+    assert what_a_translation_keeps(english) == what_a_translation_keeps(chinese)
+
+
+@pytest.mark.parametrize("kind, whole, damaged", [
+    ("headings", "\n### ", "\n## "),
+    ("blocks", "sens = ops.ones_like(out)", "sens = ops.zeros_like(out)"),
+    ("blocks", "bash scripts/test.sh ", "bash scripts/tests.sh "),
+    ("links", "](st/README.md)", ""),
+    ("rows", "\n| MLP gelu", "\nMLP gelu"),
+    ("figures in tables", "| 22.02 |", "| 22.03 |"),
+    ("items", "\n* `nn.Dropout`", "\n`nn.Dropout`"),
+    ("figures", " 27.6 ms", " 27.7 ms"),
+    ("names", "`CacheWarning`", "CacheWarning"),
+])
+def test_a_difference_between_the_readmes_is_noticed(kind, whole, damaged):
+    text = (ROOT / "README_CN.md").read_text(encoding="utf-8")
+    assert whole in text
+    kept, changed = what_a_translation_keeps(text), what_a_translation_keeps(text.replace(whole, damaged, 1))
+    assert kept[kind] != changed[kind]
