@@ -1,5 +1,6 @@
 """Sums of gradients over the micro-batches of a step, in place."""
 
+import threading
 from typing import Any, Dict, Iterable, Sequence, Tuple, Union
 
 import mindspore as ms
@@ -52,6 +53,7 @@ class GradientAccumulator:
         self._buffers: Dict[int, Any] = {}
         self._filled: set = set()
         self._torn = False
+        self._lock = threading.RLock()
 
     def accumulate(self, source: Union[GradFunction, WeightGroup]) -> None:
         """Run dw of one group, or of all groups of a micro-batch that are left, one after the other, and add it.
@@ -90,7 +92,7 @@ class GradientAccumulator:
 
         Raises:
             ArgumentValueError: a weight is none of :attr:`weights`, or a gradient has another shape than its weight.
-            ArgumentTypeError: a gradient is no tensor.
+            ArgumentTypeError: a gradient is no tensor, or has a dtype that is neither the weight's nor the sum's.
         """
         weights, grads = tuple(weights), tuple(grads)
         if len(weights) != len(grads):
@@ -103,6 +105,9 @@ class GradientAccumulator:
             if grad is not None and grad.shape != weight.shape:
                 raise ArgumentValueError(f"the gradient of {weight.name!r} has shape {grad.shape}, but the weight "
                                          f"{weight.shape}")
+            if grad is not None and grad.dtype not in (weight.dtype, self._dtypes[id(weight)]):
+                raise ArgumentTypeError(f"the gradient of {weight.name!r} has dtype {grad.dtype}, but the weight "
+                                        f"{weight.dtype}: cast it first")
         self._add(weights, grads)
 
     def gradients(self) -> Tuple[Any, ...]:
@@ -120,11 +125,14 @@ class GradientAccumulator:
             ArgumentValueError: one of them is none of :attr:`weights`; the message names it.
             StateError: the dw of a micro-batch raised halfway.
         """
-        if self._torn:
+        with self._lock:  # what another thread adds just now is whole
+            torn = self._torn
+        if torn:
             raise StateError("the dw of a micro-batch raised halfway, so the sums lack a part of it: clear them")
         weights = tuple(weights)
         self._check_known(weights)
-        return tuple(self._sum(weight) for weight in weights)
+        with self._lock:
+            return tuple(self._sum(weight) for weight in weights)
 
     def step(self, optimizer: Any, set_to_none: bool = False) -> Any:
         """Call the optimizer with the sums of its weights, in its order, then :meth:`clear`.
@@ -146,10 +154,11 @@ class GradientAccumulator:
             set_to_none: give up the buffers, so that their memory is free until the next gradient comes. Else the
                 tensors stay the same ones.
         """
-        self._filled.clear()
-        self._torn = False
-        if set_to_none:
-            self._buffers.clear()
+        with self._lock:
+            self._filled.clear()
+            self._torn = False
+            if set_to_none:
+                self._buffers.clear()
 
     @property
     def nbytes(self) -> int:
@@ -157,20 +166,22 @@ class GradientAccumulator:
         return sum(buffer.nbytes for buffer in self._buffers.values())
 
     def _add(self, weights: Sequence[Any], grads: Sequence[Any]) -> None:
-        torn, self._torn = self._torn, True  # unless all of it is added
-        for weight, grad in zip(weights, grads):
-            key = id(weight)
-            if grad is None:
-                continue
-            if key in self._filled:
-                ops.assign_add(self._buffers[key], grad)
-            elif key in self._buffers:
-                self._buffers[key].copy_(grad)
-            else:
-                dtype = self._dtypes[key]
-                self._buffers[key] = copied(grad) if grad.dtype == dtype else grad.astype(dtype)
-            self._filled.add(key)
-        self._torn = torn
+        with self._lock:
+            torn, self._torn = self._torn, True  # unless all of it is added
+            for weight, grad in zip(weights, grads):
+                if grad is not None:
+                    self._add_one(id(weight), grad)
+            self._torn = torn
+
+    def _add_one(self, key: int, grad: Any) -> None:
+        if key in self._filled:
+            ops.assign_add(self._buffers[key], grad)
+        elif key in self._buffers:
+            self._buffers[key].copy_(grad)
+        else:
+            dtype = self._dtypes[key]
+            self._buffers[key] = copied(grad) if grad.dtype == dtype else grad.astype(dtype)
+        self._filled.add(key)
 
     def _sum(self, weight: Any) -> Any:
         key = id(weight)

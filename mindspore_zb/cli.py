@@ -52,6 +52,13 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # files are looked after by the commands: it is the output
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"mindspore_zb {parsed.command}: the output cannot be written ({error.strerror})", file=sys.stderr)
+        return BAD_INPUT
+    except MemoryError:
+        print(f"mindspore_zb {parsed.command}: not enough memory: choose smaller sizes", file=sys.stderr)
+        return BAD_INPUT
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -54,7 +54,7 @@ def make(target: str) -> Made:
         raise ArgumentValueError(f"module {module_name} has no function {name}")
     try:
         made = factory()
-    except Exception as error:  # it is the user's code, and may raise anything
+    except (Exception, SystemExit) as error:  # it is the user's code, and may raise anything
         raise ArgumentValueError(f"{target} raised {describe(error)}: call it in Python to see where") from error
     return _checked(target, made)
 
@@ -82,7 +82,7 @@ def failing_in_one_line(target: str) -> Iterator[None]:
         yield
     except ZeroBubbleError:
         raise
-    except Exception as error:  # fn is the user's code, and may raise anything
+    except (Exception, SystemExit) as error:  # fn is the user's code, and may raise anything
         raise ArgumentValueError(f"fn of {target} failed: {describe(error)}") from error
 
 
@@ -108,7 +108,7 @@ def _module(name: str) -> Any:
         sys.path.insert(0, os.getcwd())
     try:
         return importlib.import_module(name)
-    except Exception as error:  # a module runs whatever it holds
+    except (Exception, SystemExit) as error:  # a module runs whatever it holds
         raise ArgumentValueError(f"module {name} cannot be imported: {describe(error)}; run this in the directory that "
                                  "holds it, or set PYTHONPATH") from error
 

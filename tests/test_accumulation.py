@@ -1,5 +1,7 @@
 """Gradients are summed in place into buffers of their own; the sums are those of the whole batch."""
 
+import threading
+
 import mindspore as ms
 import numpy as np
 import pytest
@@ -81,7 +83,7 @@ def test_the_first_micro_batch_is_assigned():
     net = Net()
     weights = weights_of(net)
     accumulator = GradientAccumulator(weights)
-    accumulator.add(weights, [ops.full(weight.shape, np.nan) for weight in weights])
+    accumulator.add(weights, [ops.full(weight.shape, np.nan, dtype=weight.dtype) for weight in weights])
     accumulator.clear()
     _, exact = reference(net, [MICRO_BATCHES[0]], weights)
     accumulator.accumulate(flights(net, weights, MICRO_BATCHES[:1])[0])
@@ -298,3 +300,31 @@ def test_refused(call, error, message):
 
 def test_the_public_name():
     assert mindspore_zb.GradientAccumulator is GradientAccumulator and "GradientAccumulator" in mindspore_zb.__all__
+
+
+def test_a_gradient_of_another_dtype_is_refused_before_anything_is_added():
+    weight = Parameter(tensor(3), name="weight")
+    accumulator = GradientAccumulator([weight])
+    for _ in range(2):
+        with pytest.raises(ArgumentTypeError, match="the gradient of 'weight' has dtype Float64, but the weight Float32"):
+            accumulator.add([weight], [tensor(3, dtype=np.float64)])
+        accumulator.add([weight], [tensor(3)])
+    assert_grads_close(accumulator.gradients()[0], tensor(3) * 2)
+
+
+def test_threads_add_whole_gradients():
+    weight = Parameter(tensor(3), name="weight")
+    accumulator = GradientAccumulator([weight])
+    one = ops.ones(3)
+
+    def work():
+        for _ in range(50):
+            accumulator.add([weight], [one])
+            accumulator.gradients()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert accumulator.gradients()[0].asnumpy().tolist() == [200.0] * 3

@@ -1,5 +1,6 @@
 """The command line: finding commands, help, and errors that are one line."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -80,3 +81,21 @@ def test_a_reader_that_has_seen_enough_is_no_error():
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(timeout=60) == 0
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no full device")
+def test_a_full_output_is_one_line():
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run([sys.executable, "-m", "mindspore_zb", "schedule", "-p", "2", "-m", "2"], cwd=ROOT,
+                              stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr == "mindspore_zb schedule: the output cannot be written (No space left on device)\n"
+
+
+def test_too_little_memory_is_one_line(monkeypatch, capsys):
+    def run(_):
+        raise MemoryError
+
+    command(monkeypatch, run)
+    assert cli.main(["extra"]) == 2
+    assert capsys.readouterr().err == "mindspore_zb extra: not enough memory: choose smaller sizes\n"

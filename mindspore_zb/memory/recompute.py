@@ -78,8 +78,10 @@ def apply_recompute(blocks: Any, policy: str = "full", every: Optional[int] = No
                     keep: Iterable[Type[nn.Cell]] = ()) -> RecomputeHandle:
     """Compute what these blocks save for the backward once more, in the backward, instead of keeping it.
 
-    Gradients are those without recompute, to the last bit; dropout and other random operations of MindSpore, numpy and
-    Python give the same numbers again. Each block runs once more for dx and dw together, when dx first needs it; after
+    Gradients are those without recompute, to the last bit; dropout and other random operations of MindSpore, and the
+    global generators of numpy and Python give the same numbers again. A block must compute the same the second time:
+    one that reads a clock, a counter of its own or a generator object (``np.random.default_rng()``) does not, and
+    nothing notices. Each block runs once more for dx and dw together, when dx first needs it; after
     dx what dw needs is alive, as without recompute. It works inside :func:`~mindspore_zb.forward_and_gradfn` and with
     MindSpore's own ``grad`` and ``value_and_grad``. The Cells' classes, ``construct``, Parameters and hooks stay as
     they are; copies of them are not recomputed. Forward hooks on a block run once, those on its sub-Cells once more.

@@ -41,6 +41,7 @@ def install(monkeypatch):
     module.failing = lambda: (failing, (x,), None)
     module.branching = lambda: (branching, (x,), None)
     module.raises = lambda: {}["missing"]
+    module.stops = lambda: sys.exit(5)
     module.two_things = lambda: (ops.tanh, (x,))
     module.wrong_weights = lambda: (ops.tanh, (x,), [3])
     module.no_function = 3
@@ -55,6 +56,7 @@ BAD_FACTORIES = [
     (["factories_of_a_test:nothing"], "module factories_of_a_test has no function nothing"),
     (["factories_of_a_test:no_function"], "module factories_of_a_test has no function no_function"),
     (["factories_of_a_test:raises"], "factories_of_a_test:raises raised KeyError: 'missing'"),
+    (["factories_of_a_test:stops"], "factories_of_a_test:stops raised SystemExit: 5"),
     (["factories_of_a_test:two_things"], "returned a tuple: it must return (fn, inputs, weights)"),
     (["factories_of_a_test:wrong_weights"], "weights[0] must be a Parameter, not a int"),
     (["factories_of_a_test:failing"], "fn of factories_of_a_test:failing failed: KeyError: 'a mistake\\n of the net'"),

@@ -42,6 +42,8 @@ def stored_program(directory: str, name: str, parameters: Sequence[Any]) -> Opti
     """
     path = Path(directory) / (name + SUFFIX)
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():  # to read a pipe would wait for ever
+            raise OSError(0, "No file")
         content = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -100,7 +100,8 @@ def _watched_enter(original: Any) -> Any:
         watched = current_watcher() is not None
         if watched and not isinstance(self, RECOMPUTE_HOOKS):
             raise UnsupportedError("hooks for saved tensors inside a guard or a leak finder would hide from it what "
-                                   "they take: use one of them at a time")
+                                   "they take (apply_recompute and memory_timeline have some too): use one of them at "
+                                   "a time")
         original(self)
         if watched:
             looking = hooks_only_look(False)

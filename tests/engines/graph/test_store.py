@@ -341,3 +341,14 @@ def test_the_callers_frozen_objects_stay_frozen(compiled):
         gc.unfreeze()
     check(Net(), None)
     assert gc.get_freeze_count() < 1000 and len(compiled) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path, compiled):
+    check(Net(), tmp_path)
+    path = stored(tmp_path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.warns(store.CacheWarning, match="cannot be read"):
+        check(Net(), tmp_path)
+    assert len(compiled) == 2
