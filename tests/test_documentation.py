@@ -2,7 +2,9 @@
 
 import doctest
 import importlib.util
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -92,3 +94,27 @@ def test_a_difference_between_the_readmes_is_noticed(kind, whole, damaged):
     assert whole in text
     kept, changed = what_a_translation_keeps(text), what_a_translation_keeps(text.replace(whole, damaged, 1))
     assert kept[kind] != changed[kind]
+
+
+COMMANDS = re.findall(r"^python (-m mindspore_zb .*?)(?: +#.*)?$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", COMMANDS)
+def test_commands_of_the_readme_run(line, tmp_path):
+    """On a factory of the name that the README uses; both languages show the same commands."""
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package" / "my_module.py").write_text(
+        "from mindspore import nn, ops\n\n\ndef make():\n"
+        "    net = nn.SequentialCell(nn.Dense(8, 8), nn.Tanh(), nn.Dense(8, 4))\n"
+        "    return net, (ops.ones((2, 8)),), net.trainable_params()\n\n\nmake_stage = make\n", encoding="utf-8")
+    done = subprocess.run([sys.executable, *line.split()], cwd=tmp_path, capture_output=True, text=True, timeout=300,
+                          env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0 and done.stdout, done.stderr
+    for option in ("--picture", "--trace"):
+        if option in line.split():
+            assert (tmp_path / line.split()[line.split().index(option) + 1]).stat().st_size > 1000
+
+
+def test_the_readme_shows_every_command():
+    assert {line.split()[2] for line in COMMANDS} == {"doctor", "explain", "memory", "parity", "profile", "schedule"}
