@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any, Dict
+from typing import Any
 
 import bench_nets
 import mindspore as ms

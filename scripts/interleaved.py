@@ -1,6 +1,5 @@
 """Compare the times of several ways to do the same work, fairly: interleaved runs, ratios of each round."""
 
-import gc
 import statistics
 import time
 from typing import Callable, Dict, List
@@ -8,6 +7,7 @@ from typing import Callable, Dict, List
 from one_core import waiting_gently
 
 from mindspore_zb.memory import synchronize
+from mindspore_zb.memory.turns import in_turn
 
 
 def times_of(ways: Dict[str, Callable[[], Dict[str, float]]], rounds: int, warmup: int = 2) -> Dict[str, List[float]]:
@@ -16,18 +16,10 @@ def times_of(ways: Dict[str, Callable[[], Dict[str, float]]], rounds: int, warmu
     The order turns round in every other round, and the collector runs between the ways, not within them.
     """
     results: Dict[str, List[float]] = {}
-    names = list(ways)
-    for number in range(warmup + rounds):
-        for name in names if number % 2 else reversed(names):
-            gc.collect()
-            gc.disable()
-            try:
-                found = ways[name]()
-            finally:
-                gc.enable()
-            if number >= warmup:
-                for key, seconds in found.items():
-                    results.setdefault(f"{name} {key}", []).append(seconds)
+    for name, measured in in_turn(ways, rounds, warmup).items():
+        for found in measured:
+            for key, seconds in found.items():
+                results.setdefault(f"{name} {key}", []).append(seconds)
     return results
 
 

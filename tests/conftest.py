@@ -1,5 +1,6 @@
 """Fixtures of all tests."""
 
+import builtins
 import contextlib
 import os
 import sys
@@ -19,6 +20,22 @@ def clean_mindspore():
         with contextlib.suppress(Exception):  # of an operation of the test, which nobody has asked for yet
             native.sync()  # what still runs must not find its graph cleared away
         native._pynative_executor.clear_res()
+
+
+@pytest.fixture
+def without_package(monkeypatch):
+    """``without_package(name)``: from now on it cannot be imported."""
+    original = builtins.__import__
+
+    def hide(missing):
+        def without(name, *args, **kwargs):
+            if name.split(".")[0] == missing:
+                raise ImportError(name)
+            return original(name, *args, **kwargs)
+
+        monkeypatch.setattr(builtins, "__import__", without)
+
+    return hide
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Tables and progress: plain in a pipe, drawn on a terminal."""
 
-import builtins
 import io
 
 import pytest
@@ -30,17 +29,10 @@ def test_drawn_on_a_terminal(monkeypatch):
     assert "A [title]" in text and "a [note]" in text and "─" in text and "0.5" in text
 
 
-def test_plain_on_a_terminal_without_rich(monkeypatch):
-    original = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.split(".")[0] == "rich":
-            raise ImportError(name)
-        return original(name, *args, **kwargs)
-
+def test_plain_on_a_terminal_without_rich(monkeypatch, without_package):
     terminal = Terminal()
     monkeypatch.setattr("sys.stdout", terminal)
-    monkeypatch.setattr(builtins, "__import__", without)
+    without_package("rich")
     show_table("A title", ["name", "rate"], ROWS)
     assert terminal.getvalue().splitlines()[1] == "name        rate"
 

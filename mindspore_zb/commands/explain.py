@@ -4,7 +4,7 @@ import argparse
 import json
 from typing import Any, Tuple
 
-from mindspore_zb.commands.schedule import count
+from mindspore_zb.commands._arguments import count
 from mindspore_zb.errors import ArgumentValueError
 
 HELP = "print or draw the backward graph of a forward and its split; example: explain package.module:factory"

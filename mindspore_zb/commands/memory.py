@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict
 from typing import Any, List, Optional, Sequence, Tuple
 
-from mindspore_zb.commands.schedule import count
+from mindspore_zb.commands._arguments import count
 from mindspore_zb.errors import ArgumentValueError
 
 HELP = "the memory of a training step: its course, its peak and what holds it; example: memory package.module:factory"

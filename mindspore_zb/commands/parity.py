@@ -5,7 +5,7 @@ import json
 import math
 from typing import Any, List
 
-from mindspore_zb.commands.schedule import count
+from mindspore_zb.commands._arguments import count
 from mindspore_zb.errors import ArgumentValueError, ZeroBubbleError
 
 HELP = "compare out, dx and dw of both engines with MindSpore's own; example: parity package.module:factory"

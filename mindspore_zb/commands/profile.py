@@ -4,6 +4,7 @@ import argparse
 from typing import List
 
 from mindspore_zb.commands import schedule
+from mindspore_zb.commands._arguments import count
 from mindspore_zb.counted import counted
 from mindspore_zb.errors import ArgumentValueError, ZeroBubbleError
 from mindspore_zb.factories import make
@@ -19,11 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "weights (None: the trainable parameters of a Cell)")
     parser.add_argument("--mode", choices=["auto", "pynative", "graph"], default="auto",
                         help="the engine that splits the backward (default auto)")
-    parser.add_argument("--rounds", type=schedule.count, default=10, metavar="N",
+    parser.add_argument("--rounds", type=count, default=10, metavar="N",
                         help="how many micro-batches are measured, behind three others (default 10)")
     then = parser.add_argument_group("compare schedules under these times, as the command schedule does")
-    then.add_argument("-p", "--stages", type=schedule.count, metavar="P", help="ranks of the pipeline")
-    then.add_argument("-m", "--microbatches", type=schedule.count, metavar="M", help="micro-batches (default 2 P)")
+    then.add_argument("-p", "--stages", type=count, metavar="P", help="ranks of the pipeline")
+    then.add_argument("-m", "--microbatches", type=count, metavar="M", help="micro-batches (default 2 P)")
     then.add_argument("--memory-limit", type=schedule.positive, metavar="X", help="as of schedule")
 
 

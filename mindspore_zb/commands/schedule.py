@@ -5,6 +5,7 @@ import os
 import sys
 from typing import Any, List, Union
 
+from mindspore_zb.commands._arguments import count
 from mindspore_zb.counted import counted
 from mindspore_zb.errors import ScheduleError
 
@@ -123,17 +124,6 @@ def _write_one(arguments: argparse.Namespace, label: str, result: Any) -> None:
     for path in (arguments.csv, arguments.picture, arguments.trace):
         if path:
             print(f"{label} written to {path}")
-
-
-def count(text: str) -> int:
-    """An integer from 1."""
-    try:
-        number = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no integer") from None
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is below 1")
-    return number
 
 
 def names(text: str) -> List[str]:

@@ -1,17 +1,18 @@
 """What recompute saves and costs on a net: bytes of saved tensors, and times as ratios of interleaved runs."""
 
 import contextlib
-import gc
 import statistics
 import time
 from dataclasses import dataclass
 from typing import Any, Callable, ContextManager, Dict, List, Mapping, Optional, Tuple
 
 from mindspore_zb.api import forward_and_gradfn
+from mindspore_zb.checks import check_count
 from mindspore_zb.engines.pynative.native import sync
-from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError
+from mindspore_zb.errors import ArgumentValueError
 from mindspore_zb.memory.ledger import SavedTensorLedger
 from mindspore_zb.memory.recompute import apply_recompute
+from mindspore_zb.memory.turns import in_turn
 
 WITHOUT = "none"
 
@@ -63,10 +64,7 @@ def measure_recompute(fn: Callable[..., Any], inputs: Tuple[Any, ...], weights: 
         >>> [(cost.policy, cost.forward_bytes // (2 * 8 * 4)) for cost in costs]
         [('none', 10), ('full', 9), ('every 3rd', 3)]
     """
-    if isinstance(rounds, bool) or not isinstance(rounds, int):
-        raise ArgumentTypeError(f"rounds must be an int of at least 0, not {rounds!r}")
-    if rounds < 0:
-        raise ArgumentValueError(f"rounds must be an int of at least 0, not {rounds}")
+    rounds = check_count("rounds", rounds, least=0)
     if policies is None:
         policies = {policy: {"policy": policy} for policy in ("full", "every", "selective")}
     if WITHOUT in policies:
@@ -76,12 +74,8 @@ def measure_recompute(fn: Callable[..., Any], inputs: Tuple[Any, ...], weights: 
     for name, arguments in policies.items():
         ways[name] = lambda arguments=arguments: apply_recompute(blocks, **arguments)
     saved = {name: _bytes(way, fn, inputs, weights) for name, way in ways.items()}
-    times: Dict[str, List[Tuple[float, float]]] = {name: [] for name in ways}
-    for number in range(rounds + 1 if rounds else 0):
-        for name in ways if number % 2 else reversed(list(ways)):
-            found = _seconds(ways[name], fn, inputs, weights)
-            if number:
-                times[name].append(found)
+    times = in_turn({name: lambda way=way: _seconds(way, fn, inputs, weights) for name, way in ways.items()}, rounds,
+                    warmup=1 if rounds else 0)
     return tuple(_cost(name, saved[name], times[name], times[WITHOUT]) for name in ways)
 
 
@@ -108,7 +102,6 @@ def _bytes(way: Callable[[], ContextManager[Any]], fn: Callable[..., Any], input
 
 def _seconds(way: Callable[[], ContextManager[Any]], fn: Callable[..., Any], inputs: tuple,
              weights: tuple) -> Tuple[float, float]:
-    gc.collect()
     with way():
         sync()
         start = time.perf_counter()

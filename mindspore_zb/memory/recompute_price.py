@@ -1,14 +1,15 @@
 """What recompute in the graph engine saves, and what it costs."""
 
-import gc
 import statistics
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence
 
 from mindspore_zb.api import run_forward
+from mindspore_zb.checks import check_count
 from mindspore_zb.engines.pynative.native import sync
 from mindspore_zb.errors import ArgumentValueError, UnsupportedError
+from mindspore_zb.memory.turns import in_turn
 from mindspore_zb.settings import RECOMPUTE_POLICIES, options
 
 WARMUP = 2
@@ -64,8 +65,7 @@ def recompute_price(fn: Callable[..., Any], inputs: Sequence[Any], weights: Any 
     """
     if policy not in RECOMPUTE_POLICIES:
         raise ArgumentValueError(f"policy must be one of {', '.join(RECOMPUTE_POLICIES)}, not {policy!r}")
-    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
-        raise ArgumentValueError(f"rounds must be an int from 1, not {rounds!r}")
+    rounds = check_count("rounds", rounds)
     saved: Dict[str, int] = {}
 
     def step(chosen: str) -> float:
@@ -83,7 +83,7 @@ def recompute_price(fn: Callable[..., Any], inputs: Sequence[Any], weights: Any 
         del grads
         return seconds
 
-    times = _in_turn(step, ("none", policy), rounds)
+    times = in_turn({chosen: lambda chosen=chosen: step(chosen) for chosen in ("none", policy)}, rounds, WARMUP)
     ratios = [one / other for one, other in zip(times[policy], times["none"])]
     return RecomputePrice(policy, saved[policy], saved["none"], statistics.median(times[policy]),
                           statistics.median(times["none"]), statistics.median(ratios), rounds)
@@ -94,21 +94,3 @@ def _crossing(grad_fn: Any) -> int:
     if description.saved_bytes is None:
         raise UnsupportedError(f"there is no recompute in the PyNative engine, which ran it: {grad_fn.fallback_reason}")
     return description.saved_bytes
-
-
-def _in_turn(step: Callable[[str], float], policies: Sequence[str], rounds: int) -> Dict[str, List[float]]:
-    """Times of each policy; the order turns round in every other round, and the collector runs between steps only."""
-    times: Dict[str, List[float]] = {policy: [] for policy in policies}
-    enabled = gc.isenabled()
-    for number in range(WARMUP + rounds):
-        for policy in dict.fromkeys(policies if number % 2 else tuple(reversed(policies))):
-            gc.collect()
-            gc.disable()
-            try:
-                seconds = step(policy)
-            finally:
-                if enabled:
-                    gc.enable()
-            if number >= WARMUP:
-                times[policy].append(seconds)
-    return times

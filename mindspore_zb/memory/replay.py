@@ -19,9 +19,10 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 import mindspore as ms
 from mindspore import ops
 
-from mindspore_zb.engines.pynative.native import eager_mode, leaf_alias, recording_again, without_recording
-from mindspore_zb.engines.pynative.native_recompute import (asks_gradient, casting_as_now, dropout_again, is_reshaped,
-                                                            keep_tensors, precision_of)
+from mindspore_zb.engines.pynative.native import (eager_mode, grad_edge, leaf_alias, recording_again,
+                                                  without_recording)
+from mindspore_zb.engines.pynative.native_recompute import (casting_as_now, dropout_again, is_reshaped, keep_tensors,
+                                                            precision_of)
 from mindspore_zb.engines.pynative.observe import observe_forward, recompute_of, set_recompute
 from mindspore_zb.errors import StateError, UnsupportedError
 from mindspore_zb.memory.ledger import SavedTensor, SavedTensorLedger, saved_for, watching
@@ -192,7 +193,7 @@ class Recorder(Tape):
         with ms.saved_tensors_hooks(self._keep_saved, unpack):
             result = run() if self._outer is None else self._outer.random(operation, run, args)
         if _is_plain_dropout(operation, args, result):
-            sources = (Source("value", asks_gradient=asks_gradient(result[0])), self._source(result[1], {}))
+            sources = (Source("value", asks_gradient=grad_edge(result[0]) is not None), self._source(result[1], {}))
             self._results.append(Result(flatten(result)[1], sources, operation.keep_prob))
         else:
             self._remember(result)
@@ -235,11 +236,11 @@ class Recorder(Tape):
         if not is_tensor(leaf) or is_parameter(leaf):
             return Source("value", value=leaf)
         if id(leaf) in linked:
-            return Source("previous", linked[id(leaf)], asks_gradient=asks_gradient(leaf))
+            return Source("previous", linked[id(leaf)], asks_gradient=grad_edge(leaf) is not None)
         if id(leaf) not in self._places:
             self._places[id(leaf)] = len(self._kept)
             self._kept.append(leaf)  # held until the call is recorded, so its identity stands
-        return Source("kept", self._places[id(leaf)], asks_gradient=asks_gradient(leaf))
+        return Source("kept", self._places[id(leaf)], asks_gradient=grad_edge(leaf) is not None)
 
 
 class Player(Tape):

@@ -4,9 +4,9 @@ from mindspore_zb.counted import counted
 from mindspore_zb.errors import ArgumentValueError
 
 MOST_COMPUTATIONS = 500_000
-"""The most F, B and W of a schedule that is made here: about ten seconds, and half a gigabyte."""
+"""The most F, B and W of a schedule that is made here: it takes seconds."""
 MOST_SEARCHED = 60_000
-"""The most of them in each of the schedules that a search tries: about half a minute in all."""
+"""The most of them in each of the schedules that a search tries: that may take a while."""
 
 
 def computations(stages: int, microbatches: int, chunks: int, weight_parts: int) -> int:

@@ -1,6 +1,5 @@
 """``python -m mindspore_zb explain``: what it prints, and how it refuses bad input."""
 
-import builtins
 import json
 
 import pytest
@@ -83,15 +82,8 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, message, capsys):
 
 
 @pytest.mark.parametrize("missing", ["matplotlib", "mindspore"])
-def test_without_a_package(missing, capsys, monkeypatch, tmp_path):
-    original = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.split(".")[0] == missing:
-            raise ImportError(name)
-        return original(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+def test_without_a_package(missing, capsys, without_package, tmp_path):
+    without_package(missing)
     message = {"matplotlib": "drawing needs matplotlib: pip install matplotlib",
                "mindspore": "MindSpore cannot be imported (mindspore): see mindspore_zb doctor"}[missing]
     line = refused(main, "explain", ["factories_of_a_test:raises", "--picture", str(tmp_path / "a.png")], capsys)

@@ -1,6 +1,5 @@
 """``python -m mindspore_zb memory``: what it prints, and how it refuses bad input."""
 
-import builtins
 import json
 import re
 
@@ -128,15 +127,8 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, message, capsys):
     assert message in refused(main, "memory", arguments, capsys)
 
 
-def test_without_matplotlib(capsys, monkeypatch, tmp_path):
-    original = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.split(".")[0] == "matplotlib":
-            raise ImportError(name)
-        return original(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+def test_without_matplotlib(capsys, without_package, tmp_path):
+    without_package("matplotlib")
     line = refused(main, "memory", ["factories_of_a_test:raises", "--picture", str(tmp_path / "a.png")], capsys)
     assert "drawing needs matplotlib: pip install matplotlib" in line
 

@@ -1,6 +1,5 @@
 """Drawing an explanation; it reads plain data, so there is no MindSpore here."""
 
-import builtins
 from types import SimpleNamespace
 
 import pytest
@@ -100,14 +99,7 @@ def test_path_and_limit_of_the_wrong_kind(tmp_path):
         draw_explanation(every_role(), 3)
 
 
-def test_without_matplotlib(tmp_path, monkeypatch):
-    original = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.split(".")[0] == "matplotlib":
-            raise ImportError(name)
-        return original(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+def test_without_matplotlib(tmp_path, without_package):
+    without_package("matplotlib")
     with pytest.raises(UnsupportedError, match="drawing needs matplotlib: pip install matplotlib"):
         draw_explanation(every_role(), tmp_path / "graph.png")

@@ -1,6 +1,5 @@
 """Drawing a memory timeline: it reads plain data, made by hand here."""
 
-import builtins
 from types import SimpleNamespace
 
 import pytest
@@ -91,14 +90,7 @@ def test_bad_paths(tmp_path, usual, path, error, message):
         draw_memory(usual, path if isinstance(path, int) else tmp_path / path)
 
 
-def test_without_matplotlib(tmp_path, usual, monkeypatch):
-    original = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.split(".")[0] == "matplotlib":
-            raise ImportError(name)
-        return original(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+def test_without_matplotlib(tmp_path, usual, without_package):
+    without_package("matplotlib")
     with pytest.raises(UnsupportedError, match="drawing needs matplotlib: pip install matplotlib"):
         draw_memory(usual, tmp_path / "memory.png")

@@ -1,6 +1,5 @@
 """Timelines as pictures; they read plain data, so there is no MindSpore here."""
 
-import builtins
 from itertools import combinations
 
 import pytest
@@ -197,14 +196,7 @@ def test_paths_and_entries_that_cannot_be_used(tmp_path):
         draw_timeline([(0, "0F0", 2, 1)], tmp_path / "run.png")
 
 
-def test_without_matplotlib(tmp_path, monkeypatch):
-    original = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.split(".")[0] == "matplotlib":
-            raise ImportError(name)
-        return original(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+def test_without_matplotlib(tmp_path, without_package):
+    without_package("matplotlib")
     with pytest.raises(UnsupportedError, match="drawing needs matplotlib: pip install matplotlib"):
         draw_timeline(entries("1f1b", 1, 1), tmp_path / "run.png")

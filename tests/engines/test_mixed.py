@@ -55,21 +55,6 @@ def net_of(count, kind=Block):
     return Net([kind(seed=10 * number) for number in range(count)])
 
 
-@pytest.fixture
-def compilations(monkeypatch):
-    """The callables that were compiled."""
-    cache.clear_programs()
-    found = []
-    compile_blueprint = cache.compile_blueprint
-
-    def counting(call, *args):
-        found.append(call.fn)
-        return compile_blueprint(call, *args)
-
-    monkeypatch.setattr(cache, "compile_blueprint", counting)
-    return found
-
-
 @contextlib.contextmanager
 def no_collector():
     gc.collect()
@@ -224,13 +209,13 @@ class TestSplit:
 class TestSharing:
     """Equal blocks are compiled once."""
 
-    def test_equal_blocks_compile_once(self, compilations):
+    def test_equal_blocks_compile_once(self, compiled):
         net = net_of(4)
         for _ in range(2):
             split(net, [tensor(3, 4)], net.trainable_params())
-        assert len(compilations) == 1
+        assert len(compiled) == 1
 
-    def test_order_and_choice_of_weights(self, compilations):
+    def test_order_and_choice_of_weights(self, compiled):
         net = net_of(2)
         weights = net.trainable_params()
         expected = reference(net, [tensor(3, 4)], weights)
@@ -238,7 +223,7 @@ class TestSharing:
             places = random.Random(order).sample(range(len(weights)), len(weights))
             assert_grads_close(split(net, [tensor(3, 4)], [weights[place] for place in places]),
                                (expected[0], tuple(expected[1][place] for place in places)))
-        assert len(compilations) == 1
+        assert len(compiled) == 1
         one = net.blocks[0].u
         assert_grads_close(split(net, [tensor(3, 4)], one), reference(net, [tensor(3, 4)], one))
 
@@ -249,14 +234,14 @@ class TestSharing:
         lambda block: setattr(block, "inner", nn.Dense(4, 4, has_bias=False)),
         lambda block: setattr(block, "u", weight(1, name="u")),
     ], ids=["attribute", "training flag", "frozen", "another layer", "another shape"])
-    def test_unequal_blocks_do_not(self, compilations, change):
+    def test_unequal_blocks_do_not(self, compiled, change):
         net = net_of(3)
         change(net.blocks[1])
         expected = reference(net, [tensor(3, 4)], net.trainable_params())
         assert_grads_close(split(net, [tensor(3, 4)], net.trainable_params()), expected)
-        assert len(compilations) == 2
+        assert len(compiled) == 2
 
-    def test_tensors_are_compared_by_value(self, compilations):
+    def test_tensors_are_compared_by_value(self, compiled):
         class Masked(nn.Cell):
             def __init__(self, seed):
                 super().__init__()
@@ -268,16 +253,16 @@ class TestSharing:
 
         net = nn.SequentialCell([Masked(seed) for seed in (1, 2, 3, 4)])
         found = split(net, [tensor(3, 4)], net.trainable_params())
-        assert len(compilations) == 2
+        assert len(compiled) == 2
         assert_grads_close(found, reference(net, [tensor(3, 4)], net.trainable_params()))
 
-    def test_a_changed_global_is_seen(self, compilations, monkeypatch):
+    def test_a_changed_global_is_seen(self, compiled, monkeypatch):
         one, two = Scaled(1), Scaled(2)
         for block, scale in ((one, 2.0), (two, 3.0)):
             monkeypatch.setitem(globals(), "SCALE", scale)
             dx, _ = split(lambda x: block(x), [tensor(3, 4)], [block.w])
             np.testing.assert_allclose(dx.asnumpy(), np.broadcast_to(block.w.asnumpy() * scale, (3, 4)), rtol=1e-6)
-        assert len(compilations) == 2
+        assert len(compiled) == 2
 
     def test_a_changed_attribute_is_seen(self):
         net, x = net_of(2), tensor(3, 4)
@@ -306,7 +291,7 @@ class TestSharing:
         net.blocks[0].u = weight(4, seed=77, name="blocks.0.u")
         assert_grads_close(split(net, [x], net.trainable_params()), reference(net, [x], net.trainable_params()))
 
-    def test_parameters_swapped_between_places(self, compilations):
+    def test_parameters_swapped_between_places(self, compiled):
         """Two weights of one shape must not be bound crosswise."""
         class Two(nn.Cell):
             def __init__(self, first, second):
@@ -322,7 +307,7 @@ class TestSharing:
         net = nn.SequentialCell([Two(one, two), Two(three, four)])
         orders = [one, two, three, four], [four, one, three, two]
         found = [split(net, [tensor(3, 4)], order) for order in orders]
-        assert len(compilations) == 1
+        assert len(compiled) == 1
         for grads, order in zip(found, orders):
             assert_grads_close(grads, reference(net, [tensor(3, 4)], order))
 

@@ -31,7 +31,7 @@ def test_rows():
 
 
 @pytest.mark.parametrize("arguments, error, message", [
-    ({"rounds": -1}, ArgumentValueError, "not -1"), ({"rounds": 1.5}, ArgumentTypeError, "not 1.5"),
+    ({"rounds": -1}, ArgumentValueError, "rounds is at least 0, not -1"), ({"rounds": 1.5}, ArgumentTypeError, "rounds is an integer, not float"),
     ({"policies": {"none": {}}}, ArgumentValueError, "'none'"),
     ({"policies": {"half": {"policy": "half"}}}, ArgumentValueError, "not 'half'")])
 def test_refused(arguments, error, message):

@@ -37,11 +37,6 @@ def keep_tensors(tensors: Sequence[Tensor]) -> Callable[[], Tuple[Tensor, ...]]:
     return lambda: tuple(output._grad_node.saved_tensors)
 
 
-def asks_gradient(tensor: Tensor) -> bool:
-    """Whether operations on this tensor are recorded."""
-    return tensor._grad_node is not None
-
-
 def is_reshaped(tensor: Tensor, given: Tensor) -> bool:
     """Whether ``tensor`` has the numbers of ``given`` in the same order, perhaps in another shape."""
     if tensor.dtype != given.dtype or tensor.nbytes != given.nbytes:

@@ -16,7 +16,7 @@ from mindspore import Tensor, nn
 from mindspore.common._grad_function import _Function
 
 from mindspore_zb.engines.pynative.native import PyNativeExecutor, grad_edge, is_python_node, top_cell
-from mindspore_zb.engines.pynative.stand_ins import StandIns
+from mindspore_zb.engines.pynative.stand_ins import Replacement, StandIns
 
 try:
     from mindspore.graph.api import _JitExecutor
@@ -157,7 +157,7 @@ def catching_compiled(catch: Optional[Callable[[Callable[[], Any]], Any]]) -> It
         _ACTIVE.catch = outer
 
 
-def _watched_names() -> Iterator[Tuple[Any, str, Callable[[Any], Any]]]:
+def _watched_names() -> Iterator[Replacement]:
     yield Tensor, "register_hook", _watched_register_hook
     yield _Function, "apply", _watched_apply
     yield _recompute, "_RecomputeHandle" if HAS_SESSIONS else "_RecomputeState", _watched_recompute
@@ -166,17 +166,6 @@ def _watched_names() -> Iterator[Tuple[Any, str, Callable[[Any], Any]]]:
     yield _JitExecutor, "__call__", _watched_jit
     # Not always: a method of the base class of all Cells is dear to replace.
     if _GRAPH_CELLS or getattr(_ACTIVE, "cells", None) is not None:
-        yield nn.Cell, "__call__", _watched_cell
-
-
-def _wanted_by_forwards() -> Iterator[Tuple[Any, str, Callable[[Any], Any]]]:
-    yield Tensor, "register_hook", _watched_register_hook
-    yield _Function, "apply", _watched_apply
-    yield _recompute, "_RecomputeHandle" if HAS_SESSIONS else "_RecomputeState", _watched_recompute
-    yield _recompute._RecomputeCell, "construct", _watched_reentrant
-    yield PyNativeExecutor, "call_custom_bprop", _in_top_cell
-    yield _JitExecutor, "__call__", _watched_jit
-    if _GRAPH_CELLS:  # not always: a method of the base class of all Cells is dear to replace
         yield nn.Cell, "__call__", _watched_cell
 
 

@@ -7,14 +7,14 @@ its results, which lives as long as the graph.
 import contextlib
 import functools
 import threading
-from typing import Any, Callable, Iterator, List, Tuple
+from typing import Any, Callable, Iterator, List
 
 import mindspore as ms
 
 from mindspore_zb.engines.pynative.native import (grad_edge, has_saved_tensor_hooks, hooks_only_look, is_python_node,
                                                   is_recording, node_id)
 from mindspore_zb.engines.pynative.observe import OPAQUE_CALLS, RECOMPUTE_HOOKS, called_by
-from mindspore_zb.engines.pynative.stand_ins import StandIns
+from mindspore_zb.engines.pynative.stand_ins import Replacement, StandIns
 from mindspore_zb.engines.watch import OpaqueCall, Watcher, current_watcher, watching
 from mindspore_zb.errors import StateError, UnsupportedError
 from mindspore_zb.structure import flatten
@@ -46,7 +46,7 @@ def watching_saved_tensors(watcher: Watcher, pack: Callable[[Any], Any],
             _STAND_INS.leave()
 
 
-def _wanted() -> Iterator[Tuple[Any, str, Callable[[Any], Any]]]:
+def _wanted() -> Iterator[Replacement]:
     for owner, name, kind in OPAQUE_CALLS:
         yield owner, name, functools.partial(_watched_call, kind)
     yield ms.saved_tensors_hooks, "__enter__", _watched_enter

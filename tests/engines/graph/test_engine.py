@@ -59,21 +59,6 @@ def check(fn, x, weights, sens=None, tolerance=None):
     assert_same(grad_fn.compute_weight_grad(), right.dw, "dw", tolerance)
 
 
-@pytest.fixture
-def compiled(monkeypatch):
-    """How many programs were compiled so far, as a list."""
-    cache.clear_programs()  # an equal net of a test before may not have been collected yet
-    calls = []
-    original = cache.compile_blueprint
-
-    def counting(*args, **kwargs):
-        calls.append(args[0])
-        return original(*args, **kwargs)
-
-    monkeypatch.setattr(cache, "compile_blueprint", counting)
-    return calls
-
-
 class TestCompiledOnce:
     """One compile per signature; what changes the result compiles anew."""
 

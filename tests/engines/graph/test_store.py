@@ -47,20 +47,9 @@ class Net(nn.Cell):
         return ops.tanh(ops.matmul(x, self.weight)) * self.scale
 
 
-@pytest.fixture
-def compiled(monkeypatch):
-    """What was compiled, rather than found; all warnings of the store are told again."""
-    cache.clear_programs()
+@pytest.fixture(autouse=True)
+def warnings_told_again(monkeypatch):
     monkeypatch.setattr(store, "_TOLD", set())
-    found = []
-    compile_blueprint = cache.compile_blueprint
-
-    def counting(call, *args):
-        found.append(call.fn)
-        return compile_blueprint(call, *args)
-
-    monkeypatch.setattr(cache, "compile_blueprint", counting)
-    return found
 
 
 def check(net, directory, x=None):
