@@ -10,7 +10,7 @@ from mindspore_zb.engines.graph.joint import Call, Joint, compile_joint
 from mindspore_zb.engines.graph.mindir import JointGraph, Meta
 from mindspore_zb.engines.graph.native import unique_names
 from mindspore_zb.engines.graph.outputs import NestedResult
-from mindspore_zb.engines.graph.partition import CutSettings, Piece, cut_joint
+from mindspore_zb.engines.graph.partition import CutSettings, GroupLayout, Piece, cut_joint
 from mindspore_zb.engines.graph.reading import ModelIndex, index_model
 from mindspore_zb.errors import UnsupportedError
 
@@ -33,16 +33,6 @@ class PieceCode:
     readers: Tuple[str, ...]
     gives: Tuple[str, ...]
     writes: Tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class GroupLayout:
-    """What a piece of dw gives and holds; see :class:`~mindspore_zb.engines.graph.partition.WeightPiece`."""
-
-    weights: Tuple[int, ...]
-    values: Tuple[str, ...]
-    needs: Tuple[str, ...]
-    boundaries: Tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -108,11 +98,10 @@ def compile_blueprint(call: Call, parameters: Sequence[Any], settings: CutSettin
         inputs=graph.inputs[:count], sens=graph.inputs[count:], places=places, constants=_constants(joint),
         outs=joint.outs, out_metas=tuple(graph.meta(value) for value in joint.outs), dxs=joint.dxs,
         differentiable=joint.differentiable, main=joint.main, aux=joint.aux,
-        groups=tuple(GroupLayout(group.weights, group.values, group.needs, group.boundaries)
-                     for group in partition.dw),
-        saved_bytes=partition.saved_bytes, unsaved_bytes=partition.unsaved_bytes)
+        groups=tuple(part.group for part in partition.dw), saved_bytes=partition.saved_bytes,
+        unsaved_bytes=partition.unsaved_bytes)
     forward, dx, *dw = (_code(graph, piece, original) for piece in
-                        (partition.forward, partition.dx, *(group.piece for group in partition.dw)))
+                        (partition.forward, partition.dx, *(part.piece for part in partition.dw)))
     return Blueprint(layout, forward, dx, tuple(dw))
 
 

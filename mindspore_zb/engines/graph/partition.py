@@ -28,22 +28,33 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class WeightPiece:
-    """dw of one or several groups.
+class GroupLayout:
+    """What dw of one or several groups gives and holds.
 
     Attributes:
-        piece: what runs; without nodes if the gradients are there after dx.
         weights: positions of the weights, ascending.
         values: the gradient of each.
         needs: all values that it holds from dx on.
         boundaries: the operations of dx whose results it starts from.
     """
 
-    piece: Piece
     weights: Tuple[int, ...]
     values: Tuple[str, ...]
     needs: Tuple[str, ...]
     boundaries: Tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class WeightPiece:
+    """dw of one or several groups.
+
+    Attributes:
+        piece: what runs; without nodes if the gradients are there after dx.
+        group: what it gives and holds.
+    """
+
+    piece: Piece
+    group: GroupLayout
 
 
 @dataclass(frozen=True)
@@ -216,8 +227,8 @@ def _cross(joint: Joint, forward: FrozenSet[str], closure: FrozenSet[str], gathe
         ready = _distinct(value for value in values if graph.node_of(value) not in group.nodes)
         needs = _distinct([*reads, *ready])
         wanted.update(dict.fromkeys(needs))
-        dw.append(WeightPiece(Piece(f"dw{number}", group.nodes, reads, gives), group.weights, values, needs,
-                              group.boundaries))
+        dw.append(WeightPiece(Piece(f"dw{number}", group.nodes, reads, gives),
+                              GroupLayout(group.weights, values, needs, group.boundaries)))
     dx = Piece("dx", closure, _reads(graph, closure), tuple(v for v in wanted if graph.node_of(v) in closure))
     wanted.update(dict.fromkeys(dx.reads))
     outs = dict.fromkeys((*joint.outs, *wanted))

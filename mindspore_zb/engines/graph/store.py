@@ -19,9 +19,10 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor
 
-from mindspore_zb.engines.graph.blueprint import Blueprint, GroupLayout, Layout, PieceCode
+from mindspore_zb.engines.graph.blueprint import Blueprint, Layout, PieceCode
 from mindspore_zb.engines.graph.mindir import dtypes_by_text
 from mindspore_zb.engines.graph.outputs import NestedResult
+from mindspore_zb.engines.graph.partition import GroupLayout
 from mindspore_zb.engines.graph.program import Program, load_program
 
 HEAD = b"mindspore_zb pieces 1\n"

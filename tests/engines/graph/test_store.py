@@ -19,10 +19,10 @@ from mindspore import Parameter, Tensor, nn, ops
 from mindspore_zb import options
 from mindspore_zb.api import run_forward
 from mindspore_zb.engines.graph import cache, fingerprint, store
-from mindspore_zb.engines.graph.blueprint import Blueprint, GroupLayout, Layout, PieceCode
+from mindspore_zb.engines.graph.blueprint import Blueprint, Layout, PieceCode
 from mindspore_zb.engines.graph.joint import Call
 from mindspore_zb.engines.graph.outputs import NestedResult
-from mindspore_zb.engines.graph.partition import CutSettings
+from mindspore_zb.engines.graph.partition import CutSettings, GroupLayout
 from mindspore_zb.engines.graph.reached import reach
 from mindspore_zb.structure import flatten
 from tests.networks.compare import assert_same, unsplit_grads
