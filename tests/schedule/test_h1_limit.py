@@ -1,8 +1,13 @@
-"""What no schedule with the memory of ZB-H1 can reach: all of them are looked through, for two ranks.
+"""What no schedule with the memory of ZB-H1 can reach: for two ranks all of them are looked through, for any number of
+ranks it is proved.
 
 With p micro-batches in flight on rank 0, each holds its place from its F to its W: p F, p B, 2 (p - 1) messages and a W
 follow one another before the next F can take it. That is longer than the p (F + B + W) which the closed formula of
 ZB-H1 allows for p micro-batches, if W is shorter than 2 C.
+
+The proof, :func:`shortest`: on rank 0 a micro-batch takes up M_B for at least p (F + B) + 2 (p - 1) C, the way through
+all ranks and back, and then M_W for at least W. All of them together take up no more than p M_B at any time, and less
+before the first p F have begun, which is at least F apart.
 """
 
 from random import Random
@@ -80,6 +85,11 @@ def formula(p, m, f, b, w, c):
     return m * (f + b + w) + (p - 1) * (f + b - w + 4 * c)
 
 
+def shortest(p, m, f, b, w, c, share=0.5):
+    """A bound from below for every schedule with at most p M_B on rank 0, M_W being that ``share`` of M_B."""
+    return m * (p * (f + b) + 2 * (p - 1) * c + share * w) / p + f * (p - 1) / 2
+
+
 def generated(p, m, f, b, w, c):
     run = simulate(generate("zb-h1", stages=p, microbatches=m), Costs(f, b, w, c))
     assert run.peak_memory == tuple(p - rank + rank / 2 for rank in range(p))
@@ -124,3 +134,18 @@ def test_how_much_longer_it_is(stages):
         w = random.uniform(0, 2 * c)
         longer = (rounds * (stages - 1) - stages) * (2 * c - w)
         assert generated(stages, m, f, b, w, c) == pytest.approx(formula(stages, m, f, b, w, c) + longer, rel=1e-9)
+
+
+@pytest.mark.parametrize("times", SHORT)
+@pytest.mark.parametrize("m", [2, 4, 6])
+def test_the_bound_is_one(m, times):
+    """No schedule of two ranks is shorter than what the proof says."""
+    assert not AllSchedules(2, m, *times).reaches(shortest(2, m, *times) - 1)
+
+
+@pytest.mark.parametrize("stages", range(2, 33))
+def test_with_short_w_the_formula_is_below_what_can_be_reached(stages):
+    """For any number of ranks: with many micro-batches every schedule of this memory is longer than the formula."""
+    times, m = (100, 100, 1, 9), 12 * stages
+    assert formula(stages, m, *times) < shortest(stages, m, *times) <= generated(stages, m, *times)
+    assert shortest(stages, m, 100, 100, 18, 9) < formula(stages, m, 100, 100, 18, 9)
