@@ -1,7 +1,6 @@
 """An eager net of compiled blocks: how soon it is ready, without and with a cache directory, and its step against the
 whole net compiled as one. The steps are measured twice: as MindSpore is by default, and with its
-``runtime.launch_blocking()``, as by default eager code waits between block and block for a queue of MindSpore's, on CPU
-for longer than a small block takes.
+``runtime.launch_blocking()``, as by default eager code waits between block and block for a queue of MindSpore's.
 
     python scripts/bench_mixed.py [rounds]
 """
@@ -82,14 +81,14 @@ def bench_ready(size: tuple, rounds: int) -> None:
           f"from the cache/12 {ratio(times['cached ready'], times['12 ready']):.3f}", flush=True)
 
 
-def bench_step(size: tuple, rounds: int, count: int = 12) -> None:
-    """Print the times of one micro-batch."""
+def bench_step(size: tuple, rounds: int, calls: int = 1, count: int = 12) -> None:
+    """Print the times of one micro-batch; ``calls`` are timed together."""
     width, batch, length = size
     x = bench_nets.normal(batch, length, width)
     mixed = zero_bubble(Blocks(CompiledBlock, count, width))
     whole: Any = zero_bubble(Blocks(bench_nets.Block, count, width), mode="graph")
     nets = {"mixed": mixed, "whole": whole}
-    times = times_of({name: lambda net=net: {**split_run(net, x, x), **whole_run(lambda: split_whole(net, x, x))}
+    times = times_of({name: lambda net=net: {**split_run(net, x, x), **whole_run(lambda: split_whole(net, x, x), calls)}
                       for name, net in nets.items()}, rounds)
     print(f"step of {count} blocks, width {width}, batch {batch}, length {length}, ms:")
     for name in nets:
@@ -111,7 +110,7 @@ def main() -> None:
         print("with launch_blocking():")
     else:
         bench_ready(SIZES[0], 5)
-    bench_step(SIZES[0], rounds)
+    bench_step(SIZES[0], rounds, calls=10)
     bench_step(SIZES[1], max(rounds // 3, 3))
     if not blocking:
         subprocess.run([sys.executable, __file__, BLOCKING, str(rounds)], check=True)

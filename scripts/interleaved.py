@@ -4,7 +4,7 @@ import statistics
 import time
 from typing import Callable, Dict, List
 
-from one_core import waiting_gently
+from waiting import waiting_gently
 
 from mindspore_zb.memory import synchronize
 from mindspore_zb.memory.turns import in_turn
