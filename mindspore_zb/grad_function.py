@@ -163,7 +163,7 @@ class GradFunction:
             if not keep_graph:
                 self._release()
             parameters = self._request.weights.parameters
-            dw = self._request.weights.shape_grads([_grad_or_zeros(grad, parameter.shape, parameter.dtype)
+            dw = self._request.weights.shape_grads([_zeros_for(parameter) if grad is None else grad
                                                     for grad, parameter in zip(weight_grads, parameters)]) \
                 if parameters else ()
             if not self._request.asks_inputs:
@@ -266,7 +266,8 @@ class GradFunction:
         grads: List[Optional[Any]] = [None] * len(parameters)
         for group in groups:
             for place in group.weights:
-                grads[place] = _grad_or_zeros(found.get(place), parameters[place].shape, parameters[place].dtype)
+                grad = found.get(place)
+                grads[place] = _zeros_for(parameters[place]) if grad is None else grad
         return grads
 
     def _group_bytes(self, number: int) -> int:
@@ -305,8 +306,8 @@ class GradFunction:
 
     def _shape_inputs(self, grads: Sequence[Optional[Any]]) -> Any:
         return self._request.input_layout.shape_grads(
-            [_grad_or_zeros(grad, *meta) for grad, meta in zip(grads, self._request.input_meta)])
+            [zeros(*meta) if grad is None else grad for grad, meta in zip(grads, self._request.input_meta)])
 
 
-def _grad_or_zeros(grad: Optional[Any], shape: tuple, dtype: Any) -> Any:
-    return zeros(shape, dtype) if grad is None else grad
+def _zeros_for(parameter: Any) -> Any:
+    return zeros(parameter.shape, parameter.dtype)

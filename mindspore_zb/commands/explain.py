@@ -4,7 +4,7 @@ import argparse
 import json
 from typing import Any, Tuple
 
-from mindspore_zb.commands._arguments import count
+from mindspore_zb.commands._arguments import count, new_picture
 from mindspore_zb.errors import ArgumentValueError
 
 HELP = "print or draw the backward graph of a forward and its split; example: explain package.module:factory"
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "measured (default 10)")
     parser.add_argument("--max-nodes", type=count, default=200, metavar="N", help="print and draw so many nodes at "
                         "most (default 200)")
-    parser.add_argument("--picture", metavar="FILE", help="draw the graph, to a .png or .svg file")
+    parser.add_argument("--picture", type=new_picture, metavar="FILE", help="draw the graph, to a .png or .svg file")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
 
 
@@ -38,12 +38,11 @@ def run(arguments: argparse.Namespace) -> int:
     from mindspore_zb.factories import failing_in_one_line, make, needing_mindspore
 
     needing_mindspore()
-    from mindspore_zb.draw.picture_file import check_picture_path, figure_class
+    from mindspore_zb.draw.picture_file import figure_class
 
     if arguments.recompute and (arguments.history or arguments.mode == "pynative"):
         raise ArgumentValueError("--recompute is of the graph engine: not with --history or --mode pynative")
     if arguments.picture:
-        check_picture_path(arguments.picture)
         figure_class()  # raises without matplotlib, before anything runs
     made = make(arguments.factory)
     with failing_in_one_line(arguments.factory):

@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict
 from typing import Any, List, Optional, Sequence, Tuple
 
-from mindspore_zb.commands._arguments import count
+from mindspore_zb.commands._arguments import count, new_picture
 from mindspore_zb.errors import ArgumentValueError
 
 HELP = "the memory of a training step: its course, its peak and what holds it; example: memory package.module:factory"
@@ -27,7 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--depth", type=count, metavar="N", help="put layers together whose names agree in their first "
                         "N parts")
     parser.add_argument("--all", action="store_true", help=f"show all rows, not {MOST_ROWS} of a table")
-    parser.add_argument("--picture", metavar="FILE", help="draw the course of it, to a .png or .svg file")
+    parser.add_argument("--picture", type=new_picture, metavar="FILE",
+                        help="draw the course of it, to a .png or .svg file")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     block = parser.add_argument_group("a transformer block instead of a factory")
     block.add_argument("--transformer", type=four, metavar="B,L,H,W", help="batch, length, heads and width: what each "
@@ -45,10 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
     needing_mindspore()
     if arguments.transformer is not None:
         return _run_block(arguments)
-    from mindspore_zb.draw.picture_file import check_picture_path, figure_class
+    from mindspore_zb.draw.picture_file import figure_class
 
     if arguments.picture:
-        check_picture_path(arguments.picture)
         figure_class()  # raises without matplotlib, before anything runs
     timeline = _measured(arguments)
     if arguments.picture:

@@ -5,7 +5,7 @@ import os
 import sys
 from typing import Any, List, Union
 
-from mindspore_zb.commands._arguments import count
+from mindspore_zb.commands._arguments import count, new_file, new_picture
 from mindspore_zb.counted import counted
 from mindspore_zb.errors import ScheduleError
 
@@ -40,20 +40,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     one = parser.add_argument_group("one of the schedules")
     one.add_argument("--show", metavar="NAME", help="which of the table (default: the lowest bubble rate that fits)")
     one.add_argument("--text", action="store_true", help="print it")
-    one.add_argument("--csv", metavar="FILE", help="save it, to be loaded again")
-    one.add_argument("--picture", metavar="FILE", help="draw its timeline, to a .png or .svg file")
-    one.add_argument("--trace", metavar="FILE", help="write its trace for ui.perfetto.dev or chrome://tracing")
+    one.add_argument("--csv", type=new_file, metavar="FILE", help="save it, to be loaded again")
+    one.add_argument("--picture", type=new_picture, metavar="FILE", help="draw its timeline, to a .png or .svg file")
+    one.add_argument("--trace", type=new_file, metavar="FILE",
+                     help="write its trace for ui.perfetto.dev or chrome://tracing")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the table and write what was asked for."""
-    from mindspore_zb.draw.picture_file import check_picture_path
     from mindspore_zb.schedule import NAMES, Costs
     from mindspore_zb.schedule_table import HEADER, compare
     from mindspore_zb.terminal import end_progress, progress_line, show_table
 
-    if arguments.picture:
-        check_picture_path(arguments.picture)
     costs = Costs(f=arguments.f, b=arguments.b, w=arguments.w, comm=arguments.comm, m_b=arguments.m_b,
                   m_w=arguments.m_w)
     others = _loaded(arguments)
@@ -65,6 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
             others=others, progress=progress_line("searching"))
     finally:
         end_progress()
+    label = arguments.show or comparison.best()
+    shown = comparison.run(label)  # raises if there is none of that name, before anything is printed
     limit = "" if arguments.memory_limit is None else f", memory limit {arguments.memory_limit:g}"
     title = f"{_sizes(arguments.stages, arguments.microbatches)}{limit}"
     notes = {"auto-1x": "auto-1x, auto-2x: found by search, with the memory of 1F1B and with twice that",
@@ -72,8 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     columns = len(HEADER) - (arguments.memory_limit is None)
     show_table(title, HEADER[:columns], [row[:columns] for row in comparison.rows()],
                next((notes[label] for label in comparison.labels() if label in notes), ""))
-    label = arguments.show or comparison.best()
-    _write_one(arguments, label, comparison.run(label))
+    _write_one(arguments, label, shown)
     return 0
 
 

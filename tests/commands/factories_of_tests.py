@@ -62,7 +62,10 @@ BAD_FACTORIES = [
     (["factories_of_a_test:failing"], "fn of factories_of_a_test:failing failed: KeyError: 'a mistake\\n of the net'"),
     (["factories_of_a_test:branching", "--mode", "graph"], "cannot be compiled and split: it has control flow"),
     (["factories_of_a_test:good", "--picture", "a.pdf"], "path must end in .png or .svg, but is 'a.pdf'"),
-    (["factories_of_a_test:good", "--picture", "/no/such/place/a.png"], "cannot be written: No such file or directory"),
+    (["factories_of_a_test:good", "--picture", "/no/such/place/a.png"],
+     "argument --picture: '/no/such/place/a.png' cannot be written: No such file or directory"),
+    (["factories_of_a_test:good", "--picture", ""], "argument --picture: '' cannot be written: No such file or directory"),
+    (["factories_of_a_test:good", "--picture", "."], "argument --picture: '.' cannot be written: Is a directory"),
     (["factories_of_a_test:good", "--mode", "fast"], "argument --mode: invalid choice: 'fast'"),
 ]
 """Arguments that are refused, and what is said."""

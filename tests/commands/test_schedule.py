@@ -26,8 +26,8 @@ def refusal(capsys, *arguments):
         code = main(["schedule", *arguments])
     except SystemExit as stop:
         code = stop.code
-    error = capsys.readouterr().err
-    assert code == 2
+    output, error = capsys.readouterr()
+    assert code == 2 and output == ""
     assert error.count("\n") == 1 and error.endswith("\n") and error.startswith("mindspore_zb schedule: ")
     return error
 
@@ -104,8 +104,8 @@ def test_a_saved_schedule_that_cannot_run_is_refused(tmp_path, capsys):
     (["--chunks", "3"], "chunks is 1 or 2, not 3"),
     (["--show", "gpipe"], "there is no schedule 'gpipe' here; there are 1f1b, zb-h1, zb-h2, zb-v, auto-1x, auto-2x"),
     (["--picture", "run.pdf"], "path must end in .png or .svg, but is 'run.pdf'"),
-    (["--trace", "missing/run.json"], "path 'missing/run.json' cannot be written: No such file or directory"),
-    (["--csv", "missing/run.csv"], "'missing/run.csv' cannot be written: No such file or directory"),
+    (["--trace", "missing/run.json"], "argument --trace: 'missing/run.json' cannot be written: No such file or directory"),
+    (["--csv", "missing/run.csv"], "argument --csv: 'missing/run.csv' cannot be written: No such file or directory"),
     (["--load", "missing.csv"], "'missing.csv' cannot be read: No such file or directory"),
     (["--unit", "h"], "argument --unit: invalid choice: 'h'"),
     (["-p", "1000000"], "1000000 ranks, 8 micro-batches and 2 chunks make a schedule of 48000000 computations, but 60000 "
@@ -127,9 +127,10 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, message, capsys, tmp_p
     assert not list(tmp_path.iterdir())
 
 
-def test_the_kind_of_picture_is_looked_at_before_anything_is_computed(capsys):
-    assert main(["schedule", "--picture", "run.pdf"]) == 2
-    assert capsys.readouterr().out == ""
+@pytest.mark.parametrize("option", ["--picture", "--csv", "--trace"])
+@pytest.mark.parametrize("path", ["missing/run.svg", "", "."])
+def test_what_cannot_be_written_is_told_before_anything_is_computed(option, path, capsys):
+    assert "cannot be written" in refusal(capsys, option, path)
 
 
 def test_chosen_schedules_without_a_search(capsys, monkeypatch):
