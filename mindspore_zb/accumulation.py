@@ -4,11 +4,10 @@ import threading
 from typing import Any, Dict, Iterable, Sequence, Tuple, Union
 
 import mindspore as ms
-from mindspore import ops
 
 from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, StateError
 from mindspore_zb.grad_function import GradFunction
-from mindspore_zb.tensors import copied, is_parameter, is_tensor, zeros
+from mindspore_zb.tensors import add_in_place, copied, is_parameter, is_tensor, zeros
 from mindspore_zb.weight_group import WeightGroup
 
 _HALF_PRECISION = (ms.float16, ms.bfloat16)
@@ -175,7 +174,7 @@ class GradientAccumulator:
 
     def _add_one(self, key: int, grad: Any) -> None:
         if key in self._filled:
-            ops.assign_add(self._buffers[key], grad)
+            add_in_place(self._buffers[key], grad)
         elif key in self._buffers:
             self._buffers[key].copy_(grad)
         else:

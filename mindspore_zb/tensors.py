@@ -1,6 +1,6 @@
 """The little that the engine-free part needs to know of tensors."""
 
-from typing import Any
+from typing import Any, Dict
 
 import mindspore as ms
 from mindspore import Parameter, Tensor, ops
@@ -50,3 +50,31 @@ def copied(tensor: Any) -> Any:
     Not by ``Tensor.copy``: that divides by one and casts there and back.
     """
     return ops.cat((tensor.data,)) if tensor.ndim else tensor.data.copy()
+
+
+def add_in_place(total: Any, part: Any) -> None:
+    """Add ``part`` to ``total``, which keeps its storage.
+
+    Not always by ``assign_add``: where a device has no kernel for a dtype, MindSpore raises, or leaves ``total`` as it
+    was and says nothing (float16).
+    """
+    name = str(total.dtype)
+    if name not in _ADDS:
+        _ADDS[name] = _assign_add_works(total.dtype)
+    if _ADDS[name]:
+        ops.assign_add(total, part)
+    else:
+        total.copy_(total + part)
+
+
+_ADDS: Dict[str, bool] = {}
+"""For each dtype met whether ``assign_add`` adds."""
+
+
+def _assign_add_works(dtype: Any) -> bool:
+    try:
+        total = ones((1,), dtype)
+        ops.assign_add(total, ones((1,), dtype))
+        return bool(total.astype(ms.float32).asnumpy()[0] == 2)
+    except (RuntimeError, TypeError, ValueError):
+        return False

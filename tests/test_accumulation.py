@@ -255,7 +255,7 @@ def test_an_addition_that_raises_halfway(monkeypatch):
     def fails(*_args):
         raise TypeError("no kernel")
 
-    monkeypatch.setattr(ops, "assign_add", fails)
+    monkeypatch.setattr("mindspore_zb.accumulation.add_in_place", fails)
     with pytest.raises(TypeError, match="no kernel"):
         accumulator.add([one, two], [tensor(3), tensor(3)])
     with pytest.raises(StateError, match="halfway"):
@@ -328,3 +328,14 @@ def test_threads_add_whole_gradients():
     for thread in threads:
         thread.join()
     assert accumulator.gradients()[0].asnumpy().tolist() == [200.0] * 3
+
+
+@pytest.mark.parametrize("dtype", [ms.float16, ms.bfloat16, ms.float32, ms.float64])
+def test_every_dtype_is_really_summed(dtype):
+    """``assign_add`` of some dtypes does nothing, or raises."""
+    w = Parameter(ops.ones((3,)).astype(dtype), name="w")
+    accumulator = GradientAccumulator([w])
+    for value in (1, 2, 4):
+        accumulator.add([w], [(ops.ones((3,)) * value).astype(dtype)])
+    found = accumulator.gradients()[0]
+    assert found.dtype == dtype and found.astype(ms.float32).asnumpy().tolist() == [7, 7, 7]

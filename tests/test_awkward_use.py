@@ -10,7 +10,8 @@ from mindspore import nn, ops
 from mindspore.common._grad_function import _Function
 
 from mindspore_zb import forward_and_gradfn, zero_bubble
-from mindspore_zb.errors import ArgumentTypeError, StateError
+from mindspore_zb.api import run_forward
+from mindspore_zb.errors import ArgumentTypeError, StateError, UnsupportedError
 
 from .helpers import assert_grads_close, check, reference, tensor, weight
 
@@ -132,3 +133,24 @@ def test_in_graph_mode(mode, engine):
     assert grad_fn.engine == engine
     np.testing.assert_allclose(dx.asnumpy(), np.stack([right, right]), rtol=1e-5)
     np.testing.assert_allclose(dw[0].asnumpy(), np.tile(x.asnumpy().sum(axis=0), (3, 1)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x, w: ms.grad(lambda z: ops.sin(z @ w).sum())(x), lambda x, w: ms.value_and_grad(lambda z: (z @ w).sum())(x)[1],
+    lambda x, w: ops.GradOperation()(lambda z: ops.sin(z))(x) * x, lambda x, w: ms.vjp(ops.sin, x)[1](x)])
+def test_a_gradient_inside_is_refused_and_not_taken_for_a_constant(fn):
+    w, x = weight(4, 4, name="w"), tensor(3, 4)
+    with pytest.raises(UnsupportedError, match="gradient inside"):
+        forward_and_gradfn(lambda x: fn(x, w), x, weights=[w])
+    check(lambda x: ops.sin(x @ w), [x], [w])  # and nothing is left behind
+    assert_grads_close(ms.grad(lambda z: ops.sin(z).sum())(x), ops.cos(x))
+
+
+@pytest.mark.parametrize("mode", ["pynative", "graph"])
+@pytest.mark.parametrize("split", [True, False])
+def test_no_gradient_shares_memory_with_sens(mode, split):
+    b, x, sens = weight(3, 4, name="b"), tensor(3, 4), ops.ones((3, 4))
+    _, grad_fn = run_forward(lambda x: x + b, (x,), {}, [b], False, 0, mode)
+    dx, dw = (grad_fn.compute_input_grad(sens), grad_fn.compute_weight_grad()) if split else grad_fn(sens)
+    sens[:] = 7
+    assert float(dx.max()) == 1 and float(dw[0].max()) == 1

@@ -32,14 +32,12 @@ those of this package. Refused is what cannot be right here: weights that are no
 
 from typing import Any, Callable, Sequence, Tuple
 
-from mindspore import ops
-
 from mindspore_zb import api
 from mindspore_zb.engines.pynative.native import store_grad, stored_grad
 from mindspore_zb.errors import ArgumentValueError, StateError
 from mindspore_zb.grad_function import GradFunction
 from mindspore_zb.structure import flatten
-from mindspore_zb.tensors import copied, is_differentiable, is_parameter, is_tensor
+from mindspore_zb.tensors import add_in_place, copied, is_differentiable, is_parameter, is_tensor
 
 
 def forward_and_gradfn(fn: Callable[..., Any], /, *inputs: Any, weights: Any = None, has_aux: bool = False,
@@ -201,7 +199,7 @@ class StageGradFunction:
             if before is None:
                 store_grad(tensor, copied(grad))
             else:
-                ops.assign_add(before, grad)
+                add_in_place(before, grad)
 
 
 def _as_tuple(dw: Any) -> Tuple[Any, ...]:

@@ -7,13 +7,13 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from mindspore_zb.engines.graph.blueprint import compile_blueprint
 from mindspore_zb.engines.graph.fingerprint import fingerprint
-from mindspore_zb.engines.graph.frozen_state import FrozenState, take_frozen_state
+from mindspore_zb.engines.graph.frozen_state import FrozenState
 from mindspore_zb.engines.graph.joint import Call, is_argument
 from mindspore_zb.engines.graph.likeness import likeness
 from mindspore_zb.engines.graph.partition import CutSettings
 from mindspore_zb.engines.graph.patience import telling_that_it_goes_on
 from mindspore_zb.engines.graph.program import Program, load_program
-from mindspore_zb.engines.graph.reached import reach, root_name
+from mindspore_zb.engines.graph.reached import Reached, reach, root_name
 from mindspore_zb.engines.graph.reasons import reason_of
 from mindspore_zb.engines.graph.refusals import why_not_compiled
 from mindspore_zb.engines.graph.store import keep_blueprint, stored_program
@@ -86,7 +86,7 @@ def _fits(entry: Entry) -> bool:
 
 
 def _compile(call: Call, settings: CutSettings) -> Entry:
-    found = reach(call.fn)
+    found = reach(call.fn, call.leaves)
     state = FrozenState(found, contents=False)
     weights = tuple(range(len(call.weights)))
     if call.is_part:
@@ -106,10 +106,11 @@ def _compile(call: Call, settings: CutSettings) -> Entry:
     if shared is not None:
         return Entry(state, shared.program and shared.program.bound(every), shared.reason, weights, shared)
     name = fingerprint(call, found, weight_places, settings) if settings.directory else None
-    program, refusal = _make_program(call, every, settings, name)
+    program, refusal = _make_program(call, every, settings, name, found)
     changed = state.difference()
     if changed is not None:
-        return Entry(take_frozen_state(call.fn), None, refusal or f"compiling it changed its {changed}")
+        state = FrozenState(reach(call.fn, call.leaves), contents=False)
+        return Entry(state, None, refusal or f"compiling it changed its {changed}")
     entry = Entry(state, program, refusal, weights)
     if key is not None and (program is None or not program.writes):
         entry.shared = _SHARED[key] = _Shared(program and program.unbound(), refusal)
@@ -117,13 +118,13 @@ def _compile(call: Call, settings: CutSettings) -> Entry:
 
 
 def _make_program(call: Call, parameters: Tuple[Any, ...], settings: CutSettings,
-                  name: Optional[str]) -> Tuple[Optional[Program], str]:
+                  name: Optional[str], found: Reached) -> Tuple[Optional[Program], str]:
     """``(program, "")``, or ``(None, reason)``; ``name`` is that of the call in the directory of the settings."""
     if name:
         program = stored_program(settings.directory, name, parameters)
         if program is not None:
             return program, ""
-    refusal = why_not_compiled(call.fn)
+    refusal = why_not_compiled(call.fn, call.leaves, found)
     if refusal is not None:
         return None, refusal
     try:

@@ -97,7 +97,7 @@ def compile_joint(call: Call) -> Joint:
     """
     with tempfile.TemporaryDirectory(prefix="mindspore_zb_") as directory:
         body = _body(call, (new_token(), new_token()), directory)
-        with _emptied(body), unchanged(cell for _, cell in reach(call.fn).cells.values()):
+        with _emptied(body), unchanged(cell for _, cell in reach(call.fn, call.leaves).cells.values()):
             return _compile_joint(call, body)
 
 

@@ -1,5 +1,6 @@
 """Cut a joint graph into the forward, dx and groups of dw, and find what crosses from one piece to another."""
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import AbstractSet, Dict, FrozenSet, List, Optional, Sequence, Tuple, Union
 
@@ -106,6 +107,7 @@ def cut_joint(joint: Joint, settings: CutSettings) -> Partition:
     """
     graph = joint.graph
     _refuse_effects_of_backward(joint)
+    _refuse_repeated_writes(graph)
     forward = frozenset(graph.ancestors([*joint.outs, *graph.effects]))
     backward = graph.ancestors([*joint.dxs, *joint.dws], forward)
     loads = frozenset(node for node in backward if graph.kind(node) == "Load")  # of written parameters: read them now
@@ -136,6 +138,15 @@ def _refuse_effects_of_backward(joint: Joint) -> None:
     for node in graph.effects:
         if node in depends:
             raise UnsupportedError(f"its backward has an effect ({graph.kind(node)}), which would come at another time")
+
+
+def _refuse_repeated_writes(graph: JointGraph) -> None:
+    """A piece reads a parameter that it writes twice now before and now after the first time."""
+    writes = Counter(value for node in graph.effects if graph.kind(node).startswith("Assign")
+                     for value in graph.proto(node).input[:1])
+    for value, count in writes.items():
+        if count > 1:
+            raise UnsupportedError(f"it writes a Parameter {count} times ({value.rpartition('.')[2]})")
 
 
 def _split(joint: Joint, order: Sequence[str]) -> SplitPlan:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from dis import get_instructions
 from enum import Enum
 from inspect import getattr_static
-from typing import Any, Dict, FrozenSet, Iterator, List, Optional, Tuple
+from typing import Any, Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
 
 from mindspore import Parameter, Tensor, nn
 
@@ -45,11 +45,12 @@ class Reached:
     """Every name that occurs in reached code."""
 
 
-def reach(fn: Any) -> Reached:
+def reach(fn: Any, given: Sequence[Any] = ()) -> Reached:
     """All that ``fn`` reaches.
 
     Args:
         fn: a Cell, function, bound method, ``functools.partial`` or callable object, by ``@jit`` or not.
+        given: what it is called with, and reaches in that way.
 
     Example:
         >>> from mindspore import nn
@@ -58,6 +59,8 @@ def reach(fn: Any) -> Reached:
     """
     walk = _Walk()
     walk.meet(root_name(fn), fn)
+    for place, value in enumerate(given):
+        walk.meet(f"argument {place} of {root_name(fn)}", value)
     walk.finish()
     return walk.found
 

@@ -60,7 +60,8 @@ class GraphRecording(Recording):
     def input_grads(self, sens: Sequence[Any], copies: bool = True) -> List[Optional[Any]]:
         """Run dx. ``copies``: take copies of ``sens`` for dw, which the caller may change before it runs."""
         program, values = self._program, self._values
-        self._start(sens, copy_for=self._needed(range(len(program.layout.groups))) if copies else ())
+        later = {*self._needed(range(len(program.layout.groups))), *program.layout.dxs}
+        self._start(sens, copy_for=later if copies else ())
         self._run(program.dx, values)
         grads = self._input_results()
         if program.layout.groups:
@@ -91,7 +92,8 @@ class GraphRecording(Recording):
     def all_grads(self, sens: Sequence[Any],
                   keep_graph: bool) -> Tuple[List[Optional[Any]], List[Optional[Any]]]:
         program, before = self._program, dict(self._values)
-        self._start(sens, copy_for=())
+        self._start(sens, copy_for={*program.layout.dxs, *(value for group in program.layout.groups
+                                                           for value in group.values)})
         self._run(program.dx, self._values)
         input_grads = self._input_results()
         weight_grads: List[Optional[Any]] = [None] * len(self._wanted_weights)
@@ -109,7 +111,7 @@ class GraphRecording(Recording):
     def _start(self, sens: Sequence[Any], copy_for: Iterable[str]) -> None:
         """Put the gradients of the outputs where the pieces read them; None counts as zeros."""
         program = self._program
-        later = set(copy_for)  # dw reads it later, and callers reuse buffers
+        later = set(copy_for)  # dw reads it later, or it is a gradient itself, and callers reuse buffers
         given: Dict[int, Any] = dict(zip(program.layout.differentiable, sens))
         for place, (name, meta) in enumerate(zip(program.layout.sens, program.layout.out_metas)):
             grad = given.get(place)

@@ -7,10 +7,17 @@ because the reason given here names the place. What compiles rightly is not refu
 Parameter, lists and dicts made inside the function.
 """
 
-from typing import Any, Callable, Iterator, List, Optional, Tuple
+from functools import partial
+from operator import is_
+from types import FunctionType, MethodType, ModuleType
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
+from weakref import WeakKeyDictionary
 
+from mindspore import Tensor, nn
+
+from mindspore_zb.engines.graph.frozen_values import SIMPLE
 from mindspore_zb.engines.graph.python_effects import effects_of
-from mindspore_zb.engines.graph.reached import Reached, construct_of, is_foreign, reach
+from mindspore_zb.engines.graph.reached import Reached, construct_of, is_foreign, reach, user_classes
 
 HOOKS = {"_lazy_forward_pre_hook": "forward pre-hook", "_lazy_forward_hook": "forward hook",
          "_lazy_backward_pre_hook": "backward pre-hook", "_lazy_backward_hook": "backward hook",
@@ -21,11 +28,14 @@ GENERATORS = ("numpy.random", "random", "mindspore.common.generator")
 """Modules whose objects are generators of random numbers."""
 
 
-def why_not_compiled(fn: Callable[..., Any]) -> Optional[str]:
+def why_not_compiled(fn: Callable[..., Any], given: Sequence[Any] = (),
+                     found: Optional[Reached] = None) -> Optional[str]:
     """Why ``fn`` must run in PyNative; None if nothing speaks against compiling it.
 
     Args:
         fn: a Cell, function, bound method, ``functools.partial`` or callable object, by ``@jit`` or not.
+        given: what it is called with.
+        found: what it reaches, if that is known.
 
     Refused are, wherever ``fn`` reaches them:
 
@@ -38,6 +48,9 @@ def why_not_compiled(fn: Callable[..., Any]) -> Optional[str]:
     * MindSpore's generators, ``manual_seed``, and the functions that draw from them (``mint.rand``, ``mint`` dropout):
       their state does not advance as in PyNative;
     * a local that changes after an inner function was made of it: a compiled graph sees the old value;
+    * decorated functions, of which MindSpore compiles what the decorator was given, a Cell's own ``__call__``, which it
+      passes by, and default arguments that have changed, of which it keeps the first;
+    * arguments that neither are plain values nor can be watched, such as arrays and sets;
     * values of traced tensors in Python: ``asnumpy``, ``item``, ``tolist``.
 
     Limits: judged by source text, not by running. Code without source, computed names, effects through a local alias
@@ -52,8 +65,12 @@ def why_not_compiled(fn: Callable[..., Any]) -> Optional[str]:
         >>> why_not_compiled(net)
         'forward hook on SequentialCell.0'
     """
-    found = reach(fn)
-    for rule in (_cell_hooks, _parameter_hooks, _objects, _cells_that_draw, _functions):
+    for leaf in given:
+        if _is_unwatched(leaf):
+            return f"it is given a {type(leaf).__name__}, which may change unnoticed"
+    found = reach(fn, given) if found is None else found
+    for rule in (_cell_hooks, _parameter_hooks, _objects, _cells_that_draw, _own_calls, _decorated, _new_defaults,
+                 _functions):
         for reason in rule(found):
             return reason
     return None
@@ -90,6 +107,39 @@ def _cells_that_draw(found: Reached) -> Iterator[str]:
     for place, cell in found.cells.values():
         if is_foreign(type(cell).__module__) and draws_from_generator(construct_of(cell)):
             yield f"{type(cell).__name__} at {place} draws from MindSpore's generator"
+
+
+def _is_unwatched(leaf: Any) -> bool:
+    """Whether an argument is of a foreign kind whose contents may change: a compiled graph has them as they were."""
+    if isinstance(leaf, (*SIMPLE, Tensor, nn.Cell, FunctionType, MethodType, partial, type, ModuleType)):
+        return False
+    kind = type(leaf)
+    return is_foreign(kind.__module__) and not kind.__module__.startswith("mindspore")
+
+
+def _own_calls(found: Reached) -> Iterator[str]:
+    for place, cell in found.cells.values():
+        for base in user_classes(type(cell)):
+            if "__call__" in vars(base):
+                yield f"{place} has a __call__ of its own, which MindSpore passes by"
+
+
+def _decorated(found: Reached) -> Iterator[str]:
+    for place, function in found.functions.values():
+        if "__wrapped__" in vars(function):
+            yield f"{place} is decorated, and MindSpore compiles what is inside the decorator"
+
+
+def _new_defaults(found: Reached) -> Iterator[str]:
+    for place, function in found.functions.values():
+        now = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+        first = _DEFAULTS.setdefault(function, now)
+        if len(first) != len(now) or not all(map(is_, first, now)):
+            yield f"the default arguments of {place} changed, and MindSpore keeps the first ones"
+
+
+_DEFAULTS: "WeakKeyDictionary[Any, Any]" = WeakKeyDictionary()
+"""Of each function that was judged the default arguments at that time: MindSpore reads a function once."""
 
 
 def _functions(found: Reached) -> Iterator[str]:

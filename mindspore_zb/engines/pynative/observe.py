@@ -14,15 +14,18 @@ from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 from mindspore import Tensor, nn
 from mindspore.common._grad_function import _Function
+from mindspore.ops.composite import base as _gradients
 
 from mindspore_zb.engines.pynative.native import PyNativeExecutor, grad_edge, is_python_node, top_cell
 from mindspore_zb.engines.pynative.stand_ins import Replacement, StandIns
+from mindspore_zb.errors import UnsupportedError
 
 try:
     from mindspore.graph.api import _JitExecutor
 except ImportError:
     from mindspore.common.api import _JitExecutor
 
+_vjp = importlib.import_module("mindspore.ops.function.grad.grad_func")
 _recompute = importlib.import_module("mindspore.common.recompute")  # the package exports a function of the same name
 
 HAS_SESSIONS = hasattr(_recompute, "_recompute_session_ctx")
@@ -164,6 +167,8 @@ def _watched_names() -> Iterator[Replacement]:
     yield _recompute._RecomputeCell, "construct", _watched_reentrant
     yield PyNativeExecutor, "call_custom_bprop", _in_top_cell
     yield _JitExecutor, "__call__", _watched_jit
+    yield _gradients, "_pynative_func_grad_forward", _refused_gradient
+    yield _vjp, "_pynative_func_grad_forward", _refused_gradient
     # Not always: a method of the base class of all Cells is dear to replace.
     if _GRAPH_CELLS or getattr(_ACTIVE, "cells", None) is not None:
         yield nn.Cell, "__call__", _watched_cell
@@ -281,6 +286,18 @@ def _in_top_cell(original: Any) -> Any:
             return original(self, *args, **kwargs)
 
     return call_custom_bprop
+
+
+def _refused_gradient(original: Any) -> Any:
+    """What ``ms.grad(fn)`` runs first: in a forward of ours the gradient would come without history, as a constant."""
+    def forward(*args, **kwargs):
+        if getattr(_ACTIVE, "observation", None) is not None:
+            raise UnsupportedError("fn takes a gradient inside (ms.grad, value_and_grad, vjp or GradOperation), which "
+                                   "would count as a constant: take it in a function of its own under @jit, or compile "
+                                   "all of fn with mode='graph'")
+        return original(*args, **kwargs)
+
+    return forward
 
 
 def _interceptor() -> Optional[Intercept]:

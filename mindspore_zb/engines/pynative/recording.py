@@ -18,7 +18,7 @@ from mindspore_zb.engines.pynative.observe import (HAS_SESSIONS, Intercept, Obse
                                                    reentrant_arguments)
 from mindspore_zb.engines.pynative.planner import Circumstances, Plan, plan_for
 from mindspore_zb.engines.pynative.snapshot import Snapshot, cut_foreign_edges, restore_edges, take_snapshot
-from mindspore_zb.tensors import copied, detached
+from mindspore_zb.tensors import copied
 
 
 class PynativeRecording(Recording):
@@ -131,7 +131,7 @@ class PynativeRecording(Recording):
         snapshot = self._take_snapshot()
         leaves = [*self._inputs, *self._weights]
         grads: List[Optional[Any]] = [None] * len(leaves)
-        live = [(self._roots[place], detached(grad)) for place, grad in enumerate(sens)
+        live = [(self._roots[place], copied(grad)) for place, grad in enumerate(sens)
                 if grad is not None and snapshot.roots[place] is not None]
         nodes = (*snapshot.inputs, *snapshot.weights)
         wanted = [place for place, node in enumerate(nodes) if node is not None]

@@ -233,12 +233,12 @@ def test_a_damaged_file_is_told_and_replaced(damage, tmp_path, compiled):
 
 
 def test_the_file_of_another_call(tmp_path, compiled):
-    check(Net(), tmp_path)
-    other = tmp_path / "other"
+    one, other = tmp_path / "one", tmp_path / "other"
+    check(Net(), one)
     check(Net(columns=5), other)
-    stored(other).replace(stored(tmp_path))
+    stored(other).replace(stored(one))
     with pytest.warns(store.CacheWarning, match="it is that of another call"):
-        check(Net(), tmp_path)
+        check(Net(), one)
 
 
 def test_no_mutation_of_a_file_is_accepted(tmp_path, compiled):
