@@ -14,6 +14,7 @@ import numpy as np
 from mindspore_zb.counted import counted
 from mindspore_zb.errors import ArgumentValueError, PipelineError, ZeroBubbleError
 from mindspore_zb.pipeline.metas import MessageMeta, TensorMeta
+from mindspore_zb.pipeline.microbatches import Batch, same_batch
 from mindspore_zb.pipeline.stages import Stage, trial_output
 from mindspore_zb.pipeline.wording import short
 from mindspore_zb.schedule import Schedule
@@ -25,16 +26,19 @@ class Handshake:
     Attributes:
         takes, gives: for each stage of the rank what it takes from the stage before and gives to the next one; None
             where there is none.
+        batch: the size of the batch, as far as this rank and those before know it.
         problem: what is wrong, on whatever rank; None if nothing is.
     """
 
     def __init__(self, schedule: Schedule, stages: Mapping[int, Stage], end: Any,
-                 arguments_of: Callable[[int], tuple], loss_gradient: float = 1.0):
+                 arguments_of: Callable[[int], tuple], own_batch: Callable[[], Optional[Batch]],
+                 loss_gradient: float = 1.0):
         self.takes: Dict[int, Optional[MessageMeta]] = {}
         self.gives: Dict[int, Optional[MessageMeta]] = {}
+        self.batch: Optional[Batch] = None
         self.problem: Optional[str] = None
         self._schedule, self._stages, self._end = schedule, stages, end
-        self._arguments_of, self._loss_gradient = arguments_of, loss_gradient
+        self._arguments_of, self._own_batch, self._loss_gradient = arguments_of, own_batch, loss_gradient
         self._digest = hashlib.sha256(str(schedule).encode()).hexdigest()
         self._notes: Dict[int, str] = {}
 
@@ -55,7 +59,8 @@ class Handshake:
         note = json.loads(self._receive(stage, stage - 1)) if stage else {"schedule": self._digest, "offer": None}
         if "problem" not in note:
             try:
-                note = {"schedule": self._digest, "offer": self._answer(stage, note)}
+                answer = self._answer(stage, note)
+                note = {"schedule": self._digest, "offer": answer, "batch": self.batch}
             except ZeroBubbleError as error:
                 note = {"problem": f"before the first step, stage {stage} on rank {self._end.rank}: {error}"}
         if stage + 1 < self._schedule.stages:
@@ -74,6 +79,8 @@ class Handshake:
         if note["schedule"] != self._digest:
             raise ArgumentValueError(f"the rank of stage {stage - 1} has another schedule than {self._schedule.name} "
                                      f"with {counted(self._schedule.microbatches, 'micro-batch')}")
+        known = Batch(*note["batch"]) if note.get("batch") else None
+        self.batch = same_batch(known, self._own_batch())
         takes = MessageMeta.from_json(note["offer"]) if stage else None
         declared = self._stages[stage]
         if takes is not None and declared.takes is not None:

@@ -10,6 +10,7 @@ from mindspore_zb.checks import check_count, kind_of
 from mindspore_zb.counted import counted
 from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError, StateError
 from mindspore_zb.pipeline.metas import TensorMeta
+from mindspore_zb.pipeline.microbatches import same_batch
 from mindspore_zb.pipeline.results import StepResult
 from mindspore_zb.schedule.dry_run import possible_order
 
@@ -100,7 +101,7 @@ def step_together(pipelines: Sequence[Any], inputs: tuple = (), targets: tuple =
     Raises:
         ArgumentTypeError: something in ``pipelines`` is no Pipeline.
         ArgumentValueError: ranks are missing or not of one network, or a weight that is trained is on several ranks:
-            each would have a part of its gradient only.
+            each would have a part of its gradient only; or inputs, targets and extras have different batch sizes.
         PipelineError: something failed, or the ranks have different schedules; the message says where.
     """
     pipelines = _checked(pipelines)
@@ -108,6 +109,7 @@ def step_together(pipelines: Sequence[Any], inputs: tuple = (), targets: tuple =
     try:
         for pipeline in pipelines:
             pipeline.begin(inputs, targets, extras)
+        _check_one_batch(pipelines)
         if any(not pipeline.agreed for pipeline in pipelines):
             for stage in range(schedule.stages):
                 pipelines[schedule.rank_of(stage)].handshake.offer(stage)
@@ -144,6 +146,13 @@ def _checked(pipelines: Any) -> List[Any]:
                                      "give them the ends of one LocalNetwork")
     _check_no_weight_is_shared(pipelines)
     return pipelines
+
+
+def _check_one_batch(pipelines: Sequence[Any]) -> None:
+    """Each rank has looked at what its own stages are given only."""
+    batch = None
+    for pipeline in pipelines:
+        batch = same_batch(batch, pipeline.batch)
 
 
 def _check_no_weight_is_shared(pipelines: Sequence[Any]) -> None:

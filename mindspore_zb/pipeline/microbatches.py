@@ -1,6 +1,6 @@
 """A batch cut into micro-batches of equal size."""
 
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional, Tuple
 
 from mindspore_zb.checks import check_count, check_text
 from mindspore_zb.counted import counted
@@ -11,6 +11,35 @@ from mindspore_zb.tensors import is_tensor
 
 MOST_PIECES = 1_000_000
 """The most micro-batches of a batch."""
+
+
+class Batch(NamedTuple):
+    """The size of a batch.
+
+    Attributes:
+        rows: the size.
+        path: the tensor that has it, for messages.
+    """
+
+    rows: int
+    path: str
+
+
+def same_batch(known: Optional[Batch], found: Optional[Batch]) -> Optional[Batch]:
+    """The size that two parts of a batch have in common; None where there is no tensor to tell it.
+
+    Raises:
+        ArgumentValueError: the sizes differ.
+
+    >>> same_batch(Batch(8, "inputs[0]"), Batch(4, "targets[0]"))
+    Traceback (most recent call last):
+        ...
+    mindspore_zb.errors.ArgumentValueError: targets[0] has a batch of 4, but inputs[0] has 8: give all of them one size
+    """
+    if known is not None and found is not None and known.rows != found.rows:
+        raise ArgumentValueError(f"{found.path} has a batch of {found.rows}, but {known.path} has {known.rows}: give "
+                                 "all of them one size")
+    return found if known is None else known
 
 
 def check_batch_axis(axis: Any) -> None:
@@ -51,8 +80,13 @@ def split_batch(value: Any, count: int, axis: int = 0, name: str = "inputs") -> 
     count = check_count("count", count, most=MOST_PIECES)
     check_batch_axis(axis)
     check_text("name", name)
+    return cut_batch(value, count, axis, name)[0]
+
+
+def cut_batch(value: Any, count: int, axis: int, name: str) -> Tuple[List[Any], Optional[Batch]]:
+    """What :func:`split_batch` gives, and the size of the batch: None if no tensor is cut."""
     leaves, structure = flatten(value)
-    size: Optional[Tuple[int, str]] = None
+    size: Optional[Batch] = None
     pieces: List[List[Any]] = [[] for _ in range(count)]
     for leaf, path in zip(leaves, structure.paths(name)):
         if is_tensor(leaf) and 0 < leaf.ndim <= axis:
@@ -63,13 +97,13 @@ def split_batch(value: Any, count: int, axis: int = 0, name: str = "inputs") -> 
                 piece.append(leaf)
             continue
         rows = leaf.shape[axis]
-        if size is not None and rows != size[0]:
-            raise ArgumentValueError(f"{path} has a batch of {rows} along axis {axis}, but {size[1]} has {size[0]}")
-        size = rows, path
+        if size is not None and rows != size.rows:
+            raise ArgumentValueError(f"{path} has a batch of {rows} along axis {axis}, but {size.path} has {size.rows}")
+        size = Batch(rows, path)
         if rows == 0 or rows % count:
             raise ArgumentValueError(f"{path} has a batch of {rows} along axis {axis}, which cannot be cut into "
                                      f"{counted(count, 'equal micro-batch')}")
         for number, piece in enumerate(pieces):
             part = slice(number * rows // count, (number + 1) * rows // count)
             piece.append(leaf[(slice(None),) * axis + (part,)])
-    return [structure.unflatten(piece) for piece in pieces]
+    return [structure.unflatten(piece) for piece in pieces], size

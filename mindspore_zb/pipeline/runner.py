@@ -13,7 +13,7 @@ from mindspore_zb.memory import SavedTensorLedger
 from mindspore_zb.pipeline.gradients import check_weights_known
 from mindspore_zb.pipeline.handshake import Handshake
 from mindspore_zb.pipeline.in_one_process import LocalEnd, LocalNetwork
-from mindspore_zb.pipeline.microbatches import check_batch_axis, split_batch
+from mindspore_zb.pipeline.microbatches import Batch, check_batch_axis, cut_batch, same_batch
 from mindspore_zb.pipeline.results import Entry, StepResult, check_entries
 from mindspore_zb.pipeline.second_stream import SecondStream
 from mindspore_zb.pipeline.stages import Stage
@@ -98,7 +98,8 @@ class Pipeline:
         self._measured = measured and not dw_stream
         self._ledger = SavedTensorLedger(ignore=self._buffers.weights) if measure_memory else None
         self.handshake = Handshake(schedule, self._stages, self._end, lambda stage: self._arguments_of(stage, 0),
-                                   self._loss_gradient)
+                                   lambda: self.batch, self._loss_gradient)
+        self.batch: Optional[Batch] = None
         self._arguments: Dict[int, List[tuple]] = {}
         self._run: Optional[StepRun] = None
         self._agreed = self._broken = False
@@ -139,13 +140,15 @@ class Pipeline:
             The loss, where it is known, and what was measured.
 
         Raises:
-            ArgumentTypeError, ArgumentValueError: the batch cannot be cut. (As of every exception, the other ranks are
-                told.)
+            ArgumentTypeError, ArgumentValueError: the batch cannot be cut, or its size differs between the arguments or
+                from that of the first step. (As of every exception, the other ranks are told.)
             PipelineError: this rank or another one failed; the message says where. The pipeline is of no use then.
         """
         with self._telling_others():
             self.begin(inputs, targets, extras)
-            if not self._agreed:
+            if self._agreed:
+                self._check_batch_is_the_agreed_one()
+            else:
                 self._announce("before the first step")
                 self.handshake.run()
         if not self._agreed:
@@ -172,21 +175,35 @@ class Pipeline:
         if self._broken:
             raise StateError("a step of this pipeline failed: make a new one")
         last = self.schedule.stages - 1
-        given = _checked_extras(extras, last)
+        given = [(stage, f"extras[{stage}]", value) for stage, value in _checked_extras(extras, last).items()]
         for stage, name, value in ((0, "inputs", inputs), (last, "targets", targets)):
             if not isinstance(value, tuple):
                 raise ArgumentTypeError(f"{name} must be the tuple of the arguments, not {a_kind_of(value)}")
-            given[stage] = given.get(stage, ()) + value
-        self._arguments = {
-            stage: [tuple(piece) for piece in split_batch(
-                given.get(stage, ()), self.schedule.microbatches, self._batch_axis,
-                {0: "inputs", last: "targets"}.get(stage, f"extras[{stage}]"))]
-            for stage in self._stages}
+            given.append((stage, name, value))
+        self._cut([(stage, name, value) for stage, name, value in given if stage in self._stages])
         self._buffers.clear()
         self._run = StepRun(
             self.schedule, self._stages, self._end, self.handshake, self._buffers, self._arguments_of,
             loss_gradient=self._loss_gradient, seed_of=None if self._seed is None else self._seed_of,
             measured=self._measured, ledger=self._ledger, second_stream=self._second_stream)
+
+    def _cut(self, given: Sequence[Tuple[int, str, tuple]]) -> None:
+        """Cut all that the stages of this rank are given: for each of them what it is called, and the value."""
+        count = self.schedule.microbatches
+        self.batch = None
+        self._arguments = {stage: [()] * count for stage in self._stages}
+        for stage, name, value in given:
+            pieces, found = cut_batch(value, count, self._batch_axis, name)
+            self.batch = same_batch(self.batch, found)
+            self._arguments[stage] = [before + tuple(piece) for before, piece in zip(self._arguments[stage], pieces)]
+
+    def _check_batch_is_the_agreed_one(self) -> None:
+        """The other ranks cannot be asked at each step, but messages of the agreed shapes go with one size only."""
+        agreed = self.handshake.batch
+        if self.schedule.stages > 1 and None not in (agreed, self.batch) and agreed.rows != self.batch.rows:
+            raise ArgumentValueError(f"{self.batch.path} has a batch of {self.batch.rows}, but it was {agreed.rows} in "
+                                     "the first step, where the ranks agreed on shapes: make a new pipeline for "
+                                     "another size")
 
     def conclude_handshake(self) -> None:
         """After the handshake: raise PipelineError if anything is wrong on any rank. All ranks know it then."""

@@ -69,6 +69,66 @@ def test_arguments_of_a_step_are_tuples():
         step_together(ranks_of(case), case.inputs, (case.targets[0][:5],))
 
 
+@pytest.mark.parametrize("name, ranks", [("1f1b", 1), ("zb-v", 1), ("zb-h1", 2), ("zb-h1", 3), ("zb-v", 2)])
+def test_inputs_and_targets_of_different_sizes_are_refused(name, ranks):
+    """The smaller one would be broadcast, to a loss that looks right."""
+    schedule = make_schedule(name, ranks, 4)
+    dense = [nn.Dense(2, 2) for _ in range(schedule.stages - 1)]
+    stages = [*map(Stage, dense), Stage(lambda x, y: ops.mean((x - y) ** 2))]
+
+    def pipelines():
+        return [Pipeline(schedule, {stage: stages[stage] for stage in schedule.stages_of(rank)}, end)
+                for rank, end in enumerate(LocalNetwork(ranks).ends)]
+
+    eight, four = (ops.ones((8, 2)),), (ops.ones((4, 2)),)
+    message = r"targets\[0\] has a batch of 4, but inputs\[0\] has 8: give all of them one size"
+    with pytest.raises(ArgumentValueError, match=message):
+        step_together(pipelines(), eight, four)
+    used = pipelines()
+    step_together(used, eight, eight)
+    with pytest.raises(ArgumentValueError, match=message):
+        step_together(used, eight, four)
+    if ranks == 1:
+        with pytest.raises(ArgumentValueError, match=message):
+            pipelines()[0].step(eight, four)
+
+
+def test_extras_have_the_size_of_the_batch_too():
+    case = build("extras", 3, MICROBATCHES)
+    with pytest.raises(ArgumentValueError, match=r"extras\[1\]\[0\] has a batch of 2, but inputs\[0\] has 6"):
+        step_together(ranks_of(case), case.inputs, case.targets, {1: (case.extras[1][0][:2],)})
+
+
+def test_ranks_tell_each_other_the_size_of_the_batch():
+    """As processes do, which see their own arguments only."""
+    case = build("integers", 3, MICROBATCHES)
+    pipelines = ranks_of(case)
+    for rank, pipeline in enumerate(pipelines):
+        pipeline.begin(case.inputs if rank == 0 else (), (case.targets[0][:2],) if rank == 2 else ())
+        pipeline.handshake.offer(rank)
+    for pipeline in reversed(pipelines):
+        pipeline.handshake.confirm(pipeline.rank)
+    for rank, pipeline in enumerate(pipelines):
+        with pytest.raises(PipelineError, match=rf"rank {rank}: before the first step, stage 2 on rank 2: targets\[0\] "
+                                                r"has a batch of 2, but inputs\[0\] has 6"):
+            pipeline.conclude_handshake()
+
+
+def test_a_rank_keeps_to_the_size_of_the_first_step():
+    case = build("integers", 2, MICROBATCHES)
+    pipelines = ranks_of(case)
+    step_together(pipelines, **case.batch)
+    with pytest.raises(ArgumentValueError, match=r"targets\[0\] has a batch of 2, but it was 6 in the first step"):
+        pipelines[1].step(targets=(case.targets[0][:2],))
+
+
+def test_one_stage_takes_another_size_in_every_step():
+    net = nn.Dense(2, 1)
+    one = Pipeline(make_schedule("1f1b", 1, 2), Stage(lambda x: ops.mean(net(x)), net.trainable_params()))
+    for rows in (4, 8, 2):
+        assert one.step((ops.ones((rows, 2)),)).loss is not None
+
+
 @pytest.mark.parametrize("kind, microbatch", [("F", 1), ("B", 0), ("W", 1)])
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_what_fails_is_named_by_its_place(kind, microbatch, number):
