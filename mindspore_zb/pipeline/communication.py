@@ -2,7 +2,8 @@
 
 The point-to-point operators of ``mindspore.ops.communication`` are used below their Python functions, which ask for
 groups that not every backend has. Messages of a pair of ranks keep their order; shapes and dtypes are not sent along,
-so they are agreed before (:mod:`mindspore_zb.pipeline.handshake`).
+so they are agreed before (:mod:`mindspore_zb.pipeline.handshake`). Empty tensors are not sent, as not every backend
+can do that.
 """
 
 import atexit
@@ -112,14 +113,18 @@ class ProcessEnd:
                     self._routes[sender, receiver] = name, receiver - lower
 
     def send(self, tensor: Any, peer: int) -> None:
-        """Hand a tensor over; returns at once."""
+        """Hand a tensor over; returns at once. An empty one is not sent: the receiver knows all of it."""
+        if 0 in tensor.shape:
+            return
         name = str(tensor.dtype).lower()
         tensor = tensor.astype(ms.uint8) if name == "bool" else tensor
         group, number = self._routes[self.rank, peer]
         self._send(tensor if tensor.is_contiguous() else tensor.contiguous(), number, group, 0)
 
     def receive(self, meta: TensorMeta, peer: int) -> Any:
-        """A tensor from ``peer``. It may not be there yet: whatever uses it waits."""
+        """A tensor from ``peer``. It may not be there yet: whatever uses it waits. An empty one is made here."""
+        if 0 in meta.shape:
+            return meta.new()
         sent_as = TensorMeta(meta.shape, _DEVICE_NAME.get(meta.dtype, meta.dtype))
         buffer = sent_as.new()
         group, receiver = self._routes[peer, self.rank]

@@ -36,6 +36,20 @@ def test_messages_go_to_the_peer_in_the_world():
                                ("receive", "UInt8", 0, "world"), ("receive", "Float16", 2, "world")]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "bool_"])
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0)])
+def test_what_is_empty_is_not_sent(shape, dtype):
+    """Not every backend can; the receiver knows shape and dtype, and makes it."""
+    operators, meta = Operators(), TensorMeta(shape, dtype)
+    end = ProcessEnd(1, 3, "world", operators.send, operators.receive)
+    end.send(meta.new(), 2)
+    found = end.receive(meta, 0)
+    assert (found.shape, found.dtype) == (shape, meta.framework_dtype)
+    assert not operators.calls
+    end.send(TensorMeta(()).new(), 2)
+    assert len(operators.calls) == 1, "a scalar is sent"
+
+
 def test_each_direction_can_have_a_group_of_its_own():
     groups, routes = {}, []
     for rank in range(4):
