@@ -42,18 +42,6 @@ def same_batch(known: Optional[Batch], found: Optional[Batch]) -> Optional[Batch
     return found if known is None else known
 
 
-def check_batch_axis(axis: Any) -> None:
-    """Raise ArgumentValueError unless ``axis`` counts from the front.
-
-    >>> check_batch_axis(-1)
-    Traceback (most recent call last):
-        ...
-    mindspore_zb.errors.ArgumentValueError: batch_axis must be 0 or a positive int, not -1
-    """
-    if isinstance(axis, bool) or not isinstance(axis, int) or axis < 0:
-        raise ArgumentValueError(f"batch_axis must be 0 or a positive int, not {axis!r}")
-
-
 def split_batch(value: Any, count: int, axis: int = 0, name: str = "inputs") -> List[Any]:
     """Cut every tensor in ``value`` into ``count`` equal pieces along ``axis``.
 
@@ -68,7 +56,7 @@ def split_batch(value: Any, count: int, axis: int = 0, name: str = "inputs") -> 
         A value for each micro-batch, nested as ``value`` is.
 
     Raises:
-        ArgumentTypeError: ``count`` is no integer, or ``name`` no text.
+        ArgumentTypeError: ``count`` or ``axis`` is no integer, or ``name`` no text.
         ArgumentValueError: ``axis`` is negative or a tensor does not have it, a size cannot be cut into equal pieces,
             or tensors have different batch sizes: gradients of a mean would not be the mean of gradients. The message
             names the tensor.
@@ -78,7 +66,7 @@ def split_batch(value: Any, count: int, axis: int = 0, name: str = "inputs") -> 
     [(2, 2), (2, 2), (2, 2)]
     """
     count = check_count("count", count, most=MOST_PIECES)
-    check_batch_axis(axis)
+    axis = check_count("axis", axis, least=0)
     check_text("name", name)
     return cut_batch(value, count, axis, name)[0]
 

@@ -13,7 +13,7 @@ from mindspore_zb.memory import SavedTensorLedger
 from mindspore_zb.pipeline.gradients import check_weights_known
 from mindspore_zb.pipeline.handshake import Handshake
 from mindspore_zb.pipeline.in_one_process import LocalEnd, LocalNetwork
-from mindspore_zb.pipeline.microbatches import Batch, check_batch_axis, cut_batch, same_batch
+from mindspore_zb.pipeline.microbatches import Batch, cut_batch, same_batch
 from mindspore_zb.pipeline.results import Entry, StepResult, check_entries
 from mindspore_zb.pipeline.second_stream import SecondStream
 from mindspore_zb.pipeline.stages import Stage
@@ -83,7 +83,7 @@ class Pipeline:
             check_flag(name, value)
         if seed is not None:
             seed = check_count("seed", seed, least=0, most=MOST_SEED)
-        check_batch_axis(batch_axis)
+        batch_axis = check_count("batch_axis", batch_axis, least=0)
         loss_scale = check_number("loss_scale", loss_scale, positive=True)
         self.schedule = schedule
         self._stages = _check_stages(schedule, stages, self._end.rank)

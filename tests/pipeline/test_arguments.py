@@ -111,7 +111,8 @@ def test_what_an_argument_cannot_be(function, name, value):
 
 @pytest.mark.parametrize("function, name, value", [
     (pipeline, "schedule", None), (pipeline, "stages", None), (pipeline, "end", "x"), (pipeline, "optimizer", 3),
-    (pipeline, "seed", -1), (pipeline, "loss_scale", math.nan), (pipeline, "measured", None), (step, "extras", "x"),
+    (pipeline, "seed", -1), (pipeline, "batch_axis", "0"), (pipeline, "loss_scale", math.nan),
+    (pipeline, "measured", None), (step, "extras", "x"),
     (together, "pipelines", []), (Stage, "fn", None), (cut, "count", None), (measured, "rounds", "x"),
     (TensorMeta, "shape", None), (makespan, "entries", None), (connect, "timeout", None), (LocalNetwork, "ranks", 0)])
 def test_the_argument_is_named(function, name, value):
@@ -129,6 +130,13 @@ def test_every_public_name_is_gone_through():
 @pytest.mark.parametrize("loss_scale", [1, 1e-3, np.float32(2.0)])
 def test_seeds_and_scales_that_are_taken(seed, loss_scale):
     pipeline(seed=seed, loss_scale=loss_scale)
+
+
+@pytest.mark.parametrize("axis", [0, 1, np.int64(0), np.int32(1), np.uint8(1)])
+def test_axes_that_are_taken(axis):
+    one = pipeline(stages=Stage(lambda x: ops.mean(NET(x)), NET.trainable_params()), batch_axis=axis)
+    one.begin((ops.ones((4, 4)),))
+    assert one._arguments_of(0, 1)[0].shape == ((2, 4) if axis == 0 else (4, 2))
 
 
 @pytest.mark.parametrize("dtype, scale, held", [
