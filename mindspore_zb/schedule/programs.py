@@ -23,15 +23,16 @@ class Schedule:
     receives are in that order.
 
     Attributes:
-        name: of the kind of schedule, "zb-h1" for instance.
+        name: of the kind of schedule, "zb-h1" for instance: one line, without blanks at its ends.
         microbatches: m, how many micro-batches make the step.
         actions: for each rank its actions in order.
         chunks: v, how many stages each rank holds; see :meth:`stages_of`.
 
     Raises:
         ArgumentTypeError: something else than actions and integers.
-        ScheduleError: no ranks, micro-batches or chunks, or more chunks than :data:`MOST_CHUNKS`. Whether the actions
-            can be run is for :func:`~mindspore_zb.schedule.validation.validate` to say.
+        ScheduleError: no ranks, micro-batches or chunks, or more chunks than :data:`MOST_CHUNKS`, or a name that could
+            not be read back from the text. Whether the actions can be run is for
+            :func:`~mindspore_zb.schedule.validation.validate` to say.
 
     >>> from mindspore_zb.schedule import generate
     >>> print(generate("zb-h1", stages=2, microbatches=2))
@@ -46,7 +47,7 @@ class Schedule:
     chunks: int = 1
 
     def __post_init__(self):
-        check_text("name", self.name)
+        _check_name(self.name)
         object.__setattr__(self, "actions", _frozen_actions(self.actions))
         for name, most in (("microbatches", MOST), ("chunks", MOST_CHUNKS)):
             number = check_count(name, getattr(self, name), least=-MOST, most=MOST)
@@ -119,6 +120,12 @@ class Schedule:
         lines = [f"{self.name}: {', '.join(sizes)}"]
         lines += [" ".join([f"rank {rank}:", *map(str, actions)]) for rank, actions in enumerate(self.actions)]
         return "\n".join(lines)
+
+
+def _check_name(name: Any) -> None:
+    """The name begins the text of a schedule, of which the first line is read without blanks around it."""
+    if check_text("name", name) != name.strip() or len(name.splitlines()) > 1:
+        raise ScheduleError(f"name is one line without blanks at its ends, not {name[:80]!r}")
 
 
 def _frozen_actions(actions: Any) -> Tuple[Tuple[Action, ...], ...]:
