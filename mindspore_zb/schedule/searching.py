@@ -10,6 +10,8 @@ from mindspore_zb.schedule.communication import with_communication
 from mindspore_zb.schedule.construction import Construction, computations_of
 from mindspore_zb.schedule.costs import Costs
 from mindspore_zb.schedule.hand_made import GENERATORS
+from mindspore_zb.schedule.one_by_one import one_by_one
+from mindspore_zb.schedule.placement import stages_of_rank
 from mindspore_zb.schedule.programs import Schedule
 from mindspore_zb.schedule.shapes import TOLERANCE, Shape, Task, first_shapes, neighbours
 from mindspore_zb.schedule.simulation import Simulation, simulate
@@ -56,7 +58,7 @@ def search(costs: Costs, stages: int, microbatches: int, memory_limit: Optional[
     True
     """
     _check_arguments(costs, stages, microbatches, memory_limit, chunks, weight_parts, progress)
-    ready = _best_of_catalogue(costs, stages, microbatches, memory_limit, chunks, weight_parts)
+    ready = _best_by_hand(costs, stages, microbatches, memory_limit, chunks, weight_parts)
     tasks = {number: Task(number, costs.stage_costs(stages, number), microbatches, memory_limit, weight_parts)
              for number in range(1, chunks + 1)}
     walk = _Walk(tasks, ready, progress)
@@ -64,7 +66,7 @@ def search(costs: Costs, stages: int, microbatches: int, memory_limit: Optional[
     if ready is not None and (walk.best is None or ready.makespan <= walk.best[0][0]):
         return replace(ready.schedule, name=f"auto: {ready.schedule.name}")
     if walk.best is None:
-        raise ScheduleError(_nothing_fits(tasks[1]))
+        raise ScheduleError(_nothing_fits(list(tasks.values())))
     shape = walk.best[1]
     orders = Construction(tasks[shape.chunks], shape).orders
     return with_communication("auto", microbatches, computations_of(orders, weight_parts), shape.chunks)
@@ -86,8 +88,9 @@ def _check_arguments(costs: Costs, stages: int, microbatches: int, memory_limit:
                advice="take fewer of one of them, or a schedule by hand such as generate('zb-h2', ...)")
 
 
-def _best_of_catalogue(costs: Costs, stages: int, microbatches: int, limit: Optional[float], chunks: int,
-                       weight_parts: int) -> Optional[Simulation]:
+def _best_by_hand(costs: Costs, stages: int, microbatches: int, limit: Optional[float], chunks: int,
+                  weight_parts: int) -> Optional[Simulation]:
+    """Of the catalogue; if none of it fits and ranks may have two stages, one that needs the least memory."""
     best = None
     for make in GENERATORS.values():
         schedule = make(stages, microbatches, weight_parts)
@@ -95,14 +98,28 @@ def _best_of_catalogue(costs: Costs, stages: int, microbatches: int, limit: Opti
             run = simulate(schedule, costs)
             if fits(max(run.peak_memory), limit) and (best is None or run.makespan < best.makespan):
                 best = run
+    if best is None and chunks == 2:
+        run = simulate(one_by_one(stages, microbatches, weight_parts), costs)
+        if fits(max(run.peak_memory), limit):
+            best = run
     return best
 
 
-def _nothing_fits(task: Task) -> str:
-    need = [max(before, after) for before, after in zip(task.costs.m_b, task.costs.m_w)]
-    rank = need.index(max(need))
-    return (f"no schedule fits a memory limit of {task.memory_limit:g}: one micro-batch alone takes {need[rank]:g} on "
-            f"rank {rank}")
+def _nothing_fits(tasks: List[Task]) -> str:
+    limit, (need, rank) = tasks[0].memory_limit, min(map(_least_memory, tasks), key=lambda least: least[0])
+    return f"no schedule fits a memory limit of {limit:g}: one micro-batch alone takes {need:g} on rank {rank}"
+
+
+def _least_memory(task: Task) -> Tuple[float, int]:
+    """What any schedule takes, and on which rank: one micro-batch at its largest, if each W stands behind its B."""
+    need = []
+    for rank in range(task.costs.ranks):
+        held, most = 0.0, 0.0
+        for stage in stages_of_rank(rank, task.costs.ranks, task.chunks):
+            most = max(most, held + task.costs.m_b[stage], held + task.costs.m_w[stage])
+            held += task.costs.m_b[stage]
+        need.append(most)
+    return max(need), need.index(max(need))
 
 
 class _Walk:

@@ -145,6 +145,41 @@ def test_with_room_for_one_micro_batch_they_go_one_after_another():
     assert run.makespan == 4 * (3 + 3 + 1)
 
 
+@pytest.mark.parametrize("stages, microbatches, weight_parts", [(3, 4, 1), (1, 2, 1), (4, 1, 2), (2, 3, 3)])
+def test_two_stages_take_less_if_dw_holds_more_than_dx(stages, microbatches, weight_parts):
+    """The other chunk holds its m_b / 2 = 0.5 while one is at its m_w / 2 = 1; one stage per rank would hold 2."""
+    costs, told = Costs(m_b=1, m_w=2), []
+    schedule = search(costs, stages, microbatches, memory_limit=1.5, weight_parts=weight_parts,
+                      progress=lambda *values: told.append(values))
+    validate(schedule, costs, 1.5)
+    assert max(simulate(schedule, costs).peak_memory) == pytest.approx(1.5) and told
+    with pytest.raises(ScheduleError, match="fits a memory limit of 1.4: one micro-batch alone takes 1.5 on rank 0"):
+        search(costs, stages, microbatches, memory_limit=1.4, weight_parts=weight_parts)
+    with pytest.raises(ScheduleError, match="fits a memory limit of 1.6: one micro-batch alone takes 2 on rank 0"):
+        search(costs, stages, microbatches, memory_limit=1.6, chunks=1, weight_parts=weight_parts)
+
+
+def test_chunks_that_are_better_together():
+    """The first chunk has nothing left after its B, the second nothing before: as one stage they take 2, as two 4."""
+    costs = Costs(m_b=[[2, 0]] * 2, m_w=[[0, 2]] * 2)
+    schedule = search(costs, 2, 3, memory_limit=2)
+    validate(schedule, costs, 2)
+    with pytest.raises(ScheduleError, match="one micro-batch alone takes 2 on rank 0"):
+        search(costs, 2, 3, memory_limit=1.5)
+
+
+@examples(40)
+@given(st.data())
+def test_what_is_said_to_be_needed_is_enough(data):
+    stages, microbatches, chunks = (data.draw(st.integers(1, most)) for most in (3, 3, 2))
+    costs = Costs(**data.draw(cost_arguments(stages, chunks=2)))
+    try:
+        search(costs, stages, microbatches, 1e-3, chunks=chunks)
+    except ScheduleError as error:
+        need = float(str(error).split("alone takes ")[1].split()[0]) * (1 + 1e-4)  # it is printed with six digits
+        validate(search(costs, stages, microbatches, need, chunks=chunks), costs, need)
+
+
 def test_nothing_fits():
     with pytest.raises(ScheduleError, match="no schedule fits a memory limit of 0.5: one micro-batch alone takes 1 on "
                                             "rank 0"):
