@@ -1,14 +1,16 @@
 """Right values in hard places: recompute, in all its kinds and any order of micro-batches."""
 
 import functools
+import gc
 
 import mindspore as ms
 import pytest
 from mindspore import nn, ops
 
 from mindspore_zb import forward_and_gradfn
+from mindspore_zb.engines.pynative.observe import HAS_SESSIONS, _recompute
 
-from .helpers import assert_grads_close, reference, split, split_by_groups, tensor
+from .helpers import assert_grads_close, reference, split, split_by_groups, tensor, weight
 
 
 class Counting(nn.Cell):
@@ -150,3 +152,19 @@ class TestRecompute:
         with pytest.raises(RuntimeError, match="Can not find top cell"):  # if it works, README has one limit too many
             split(fn, [tensor(3, 4)], weights)
         assert_grads_close(split(fn, [tensor(3, 4)], weights), expected)
+
+
+@pytest.mark.skipif(not HAS_SESSIONS, reason="2.9 keeps nothing between runs")
+@pytest.mark.parametrize("last", ["dx", "a group", "dw kept"])
+def test_a_dropped_micro_batch_leaves_nothing_behind(last):
+    w, x = weight(4, 4, name="w"), tensor(3, 4)
+    handles = _recompute._recompute_session_handles
+    before = len(handles)
+    for _ in range(3):
+        _, grad_fn = forward_and_gradfn(lambda x: ms.recompute(lambda z: z @ w, x, use_reentrant=False), x, weights=[w])
+        grad_fn.compute_input_grad()
+        if last != "dx":
+            grad_fn.compute_weight_grad(keep_graph=True) if last == "dw kept" else grad_fn.weight_groups[0].compute(True)
+        del grad_fn
+    gc.collect()
+    assert len(handles) == before

@@ -2,6 +2,7 @@
 
 import functools
 import uuid
+import weakref
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from mindspore_zb.engines.base import BoundaryInfo, Description, GroupInfo, Recording
@@ -42,6 +43,7 @@ class PynativeRecording(Recording):
         self._observation = observation
         self._free_early = free_early
         self._session = uuid.uuid4().hex if observation.recomputed and HAS_SESSIONS else None
+        self._end_session = weakref.finalize(self, end_recompute_session, self._session)  # also of one that is dropped
         self._recomputes_each_run = observation.recomputed and not HAS_SESSIONS
         self._grad_inside = self._recomputes_each_run or bool(observation.hooked)  # both may ask for gradients
         self._snapshot: Optional[Snapshot] = None
@@ -189,7 +191,7 @@ class PynativeRecording(Recording):
         return describe_plan(self.plan(), self._snapshot, self._states)
 
     def release(self) -> None:
-        end_recompute_session(self._session)
+        self._end_session()
         self._session = None
         self._states = {}
         self._weights = ()
