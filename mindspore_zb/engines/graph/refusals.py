@@ -9,7 +9,7 @@ Parameter, lists and dicts made inside the function.
 
 from functools import partial
 from operator import is_
-from types import FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 from weakref import WeakKeyDictionary
 
@@ -109,9 +109,12 @@ def _cells_that_draw(found: Reached) -> Iterator[str]:
             yield f"{type(cell).__name__} at {place} draws from MindSpore's generator"
 
 
+_WATCHED = (*SIMPLE, Tensor, nn.Cell, FunctionType, BuiltinFunctionType, MethodType, partial, type, ModuleType)
+
+
 def _is_unwatched(leaf: Any) -> bool:
     """Whether an argument is of a foreign kind whose contents may change: a compiled graph has them as they were."""
-    if isinstance(leaf, (*SIMPLE, Tensor, nn.Cell, FunctionType, MethodType, partial, type, ModuleType)):
+    if isinstance(leaf, _WATCHED):
         return False
     kind = type(leaf)
     return is_foreign(kind.__module__) and not kind.__module__.startswith("mindspore")
