@@ -3,8 +3,7 @@
     python scripts/bench_graph.py [rounds]
 
 The first table comes twice: on all cores, as MindSpore runs by default, and on one core, from a process of its own. They
-differ, as MindSpore waits by spinning: a ``@jit`` function of large kernels takes up to twice its time on all of two
-cores, and one of small kernels on one core.
+differ, as MindSpore waits by spinning.
 """
 
 import subprocess

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from mindspore_zb.engines.graph.blueprint import compile_blueprint
 from mindspore_zb.engines.graph.fingerprint import fingerprint
-from mindspore_zb.engines.graph.frozen_state import FrozenState
+from mindspore_zb.engines.graph.frozen_state import FrozenState, take_frozen_state
 from mindspore_zb.engines.graph.joint import Call, is_argument
 from mindspore_zb.engines.graph.likeness import likeness
 from mindspore_zb.engines.graph.partition import CutSettings
@@ -109,7 +109,7 @@ def _compile(call: Call, settings: CutSettings) -> Entry:
     program, refusal = _make_program(call, every, settings, name, found)
     changed = state.difference()
     if changed is not None:
-        state = FrozenState(reach(call.fn, call.leaves), contents=False)
+        state = take_frozen_state(call.fn, call.leaves)
         return Entry(state, None, refusal or f"compiling it changed its {changed}")
     entry = Entry(state, program, refusal, weights)
     if key is not None and (program is None or not program.writes):

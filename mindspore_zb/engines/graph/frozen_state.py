@@ -13,7 +13,7 @@ and a death counts as a change.
 from functools import partial
 from operator import attrgetter, is_, methodcaller
 from types import GetSetDescriptorType, MemberDescriptorType, ModuleType
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from mindspore import nn, ops
 
@@ -87,12 +87,13 @@ class FrozenState:
         return changed
 
 
-def take_frozen_state(fn: Callable[..., Any], contents: bool = False) -> FrozenState:
+def take_frozen_state(fn: Callable[..., Any], given: Sequence[Any] = (), contents: bool = False) -> FrozenState:
     """Remember the Python state that a compiled ``fn`` depends on.
 
     Args:
         fn: a Cell, function, bound method, ``functools.partial`` or callable object, by ``@jit`` or not. It must be
             alive for as long as the state is asked: of one that is not, the state says that it no longer exists.
+        given: what it is called with.
         contents: compare tensor attributes and buffers by contents too. Each costs a transfer to the host at every
             call, which waits for all that was computed before.
 
@@ -123,7 +124,7 @@ def take_frozen_state(fn: Callable[..., Any], contents: bool = False) -> FrozenS
         >>> state.difference()
         'training flag of SequentialCell changed from False to True'
     """
-    return FrozenState(reach(fn), contents)
+    return FrozenState(reach(fn, given), contents)
 
 
 # --- Cells ------------------------------------------------------------------------------------------------------------
