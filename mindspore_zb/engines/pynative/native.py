@@ -167,11 +167,30 @@ def sync() -> None:
     _pynative_executor.sync()
 
 
+class Moment:
+    """A moment between operations that are recorded: later nodes have larger sequence numbers.
+
+    It is a node of its own, of an operation that computes nothing. To ask for the node waits for MindSpore's queue,
+    which may have to wake up first, so it is asked for late.
+    """
+
+    def __init__(self) -> None:
+        self._tensor: Optional[Tensor] = _RECORDING_LEAF[0].view(1)
+        self._number = 0
+
+    @property
+    def number(self) -> int:
+        """The sequence number that all nodes recorded later exceed."""
+        if self._tensor is not None:
+            self._number, self._tensor = node_number(self._tensor._grad_node), None
+        return self._number
+
+
 @contextlib.contextmanager
-def grad_recording() -> Iterator[int]:
-    """Record operations, also under ``no_grad``; yields the sequence number that all recorded nodes exceed."""
+def grad_recording() -> Iterator[Moment]:
+    """Record operations, also under ``no_grad``; yields the moment before all of them."""
     with recording_again():
-        yield (_RECORDING_LEAF[0] * 1.0)._grad_node._sequence_nr()
+        yield Moment()
 
 
 @contextlib.contextmanager
@@ -198,7 +217,7 @@ def recording_again() -> Iterator[None]:
 def sequence_number() -> int:
     """The sequence number that all nodes recorded from now on exceed."""
     with grad_recording() as since:
-        return since
+        return since.number
 
 
 def is_recording() -> bool:
