@@ -11,8 +11,8 @@ set -euo pipefail
 
 all_tests="tests st"
 engine_tests="tests/engines/pynative tests/engines/graph/test_engine.py tests/memory tests/test_values*.py tests/test_section7*.py tests/test_grad_function.py tests/test_weight_groups.py tests/test_results.py"
-# Files are shared out to as many processes as there are cores, four at most.
-parallel="-n auto --maxprocesses=4 --dist=loadfile"
+# Files are shared out to as many processes as there are cores, four at most, in the order of tests/conftest.py.
+parallel="-n auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder"
 # Hooks, recompute and graphs of thousands of nodes always fall back; networks and random programs are compiled elsewhere.
 graph_tests="tests/test_section7_arguments.py tests/test_section7_cells.py tests/test_section7_graphs.py tests/test_section7_inputs.py tests/test_section7_opaque.py tests/test_section7_sens.py"
 
@@ -37,7 +37,6 @@ for argument in "$@"; do
     fi
     if [ "$argument" = --graph ]; then
         paths=$graph_tests
-        parallel="" # one process counts what falls back
     fi
     pytest_arguments+=("$argument")
 done

@@ -12,7 +12,7 @@ WORKERS = Path(__file__).parent / "workers"
 ROOT = Path(__file__).resolve().parents[1]
 MOST_SECONDS = 20
 
-pytestmark = [pytest.mark.platform_ascend910b, pytest.mark.cpu_linux, pytest.mark.allcards]
+pytestmark = [pytest.mark.platform_ascend910b, pytest.mark.cpu_linux, pytest.mark.allcards, pytest.mark.slow]
 
 
 def launch(script, *arguments, workers, folder, timeout):

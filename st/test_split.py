@@ -77,6 +77,7 @@ def test_micro_batches_in_flight(name, tolerance):
 
 
 @pytest.mark.level1
+@pytest.mark.slow
 @pytest.mark.parametrize("split", [True, False])
 def test_two_stages_train(split, tolerance):
     """dx of the second stage is sens of the first; with dw at the end of each step, or unsplit, the loss falls alike."""

@@ -4,6 +4,7 @@ import builtins
 import contextlib
 import os
 import sys
+from collections import Counter
 
 import pytest
 
@@ -58,6 +59,12 @@ def recording():
 def pytest_addoption(parser):
     parser.addoption("--graph", action="store_true",
                      help="treat every function as compiled, so that the graph engine runs whatever it can")
+
+
+def pytest_collection_modifyitems(items):
+    """Files of slow tests come first: the last one would keep one process busy while the others have nothing left."""
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -slow[item.path])
 
 
 def pytest_configure(config):

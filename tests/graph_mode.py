@@ -1,17 +1,18 @@
 """Run tests that were written for the PyNative engine through the graph engine, and count what falls back."""
 
-import collections
-
 import pytest
 
 import mindspore_zb.api as api
+
+
+_COUNTED = "graph engine: compiled, fell back"
 
 
 class FallbackCounter:
     """A pytest plugin that says at the end which tests fell back to the PyNative engine, and why."""
 
     def __init__(self):
-        self.reasons = collections.OrderedDict()
+        self.reasons = {}
         self.compiled = set()
         self.test = None
 
@@ -26,11 +27,24 @@ class FallbackCounter:
         else:
             self.reasons.setdefault(self.test, reason)
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node, error):
+        """Take over what a process of pytest-xdist has counted."""
+        del error
+        compiled, reasons = getattr(node, "workeroutput", {}).get(_COUNTED, ((), {}))
+        self.compiled.update(compiled)
+        self.reasons.update(reasons)
+
+    def pytest_sessionfinish(self, session):
+        output = getattr(session.config, "workeroutput", None)
+        if output is not None:
+            output[_COUNTED] = (sorted(self.compiled), dict(self.reasons))
+
     def pytest_terminal_summary(self, terminalreporter):
         ran = self.compiled | set(self.reasons)
         terminalreporter.section(f"graph engine: {len(self.reasons)} of {len(ran)} tests that record a forward fell "
                                  "back to PyNative")
-        for test, reason in self.reasons.items():
+        for test, reason in sorted(self.reasons.items()):
             terminalreporter.write_line(f"{test}: {reason}")
 
 

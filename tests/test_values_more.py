@@ -120,6 +120,7 @@ def test_scalars(shape):
     assert dx.shape == shape and dw[1].shape == shape and dw[0].shape == ()
 
 
+@pytest.mark.slow
 def test_deep_chain_of_layers():
     """300 layers, 100 weights, each used three times far apart: 600 nodes in a row."""
     weights = [weight((3, 3), f"w{number}") for number in range(100)]

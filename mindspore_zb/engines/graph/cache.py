@@ -147,7 +147,7 @@ def _identity(call: Call, settings: CutSettings) -> Tuple[Any, Tuple[Any, ...]]:
         hash(owner)
     except TypeError as error:
         raise UnsupportedError(f"a {type(owner).__name__} cannot be remembered") from error
-    return owner, (part, _signature(call, settings), call.is_part, tuple(map(id, call.weights)))
+    return owner, (part, _signature(call, settings), call.is_part, call.weights_key)
 
 
 def _signature(call: Call, settings: CutSettings) -> Tuple[Any, ...]:

@@ -5,6 +5,7 @@ import itertools
 import os
 import re
 import tempfile
+import weakref
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -40,6 +41,7 @@ class Call:
         weights: the weights whose gradients are asked for.
         has_aux: whether only the first entry of the result is differentiated.
         is_part: whether it is part of a larger net, and the weights are all of that net.
+        weights_key: tells the weights from others; see :func:`weights_key`.
     """
 
     fn: Callable[..., Any]
@@ -49,11 +51,25 @@ class Call:
     weights: Tuple[Any, ...]
     has_aux: bool
     is_part: bool = False
+    weights_key: Any = None
 
     @property
     def tensors(self) -> List[Any]:
         """The arguments of the graph."""
         return [leaf for leaf in self.leaves if is_argument(leaf)]
+
+
+class _WeightsKey:
+    """Equal to nothing but itself."""
+
+
+_KEYS: "weakref.WeakValueDictionary[Tuple[int, ...], _WeightsKey]" = weakref.WeakValueDictionary()
+
+
+def weights_key(weights: Sequence[Any]) -> Any:
+    """An object that is the same for the same weights. The blocks of a net share one: a key made of all weights of the
+    net, hashed and compared at each block, would cost time quadratic in the number of blocks."""
+    return _KEYS.setdefault(tuple(map(id, weights)), _WeightsKey())
 
 
 def is_argument(leaf: Any) -> bool:

@@ -1,7 +1,9 @@
 """A compiled call: its pieces, ready to run."""
 
+from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Any, Dict, Optional, Sequence, Tuple
+from functools import cached_property
+from typing import Any, Dict, FrozenSet, Optional, Sequence, Tuple
 
 from mindspore_zb.engines.graph.blueprint import Blueprint, Layout, PieceCode, parameter_name
 from mindspore_zb.engines.graph.native import LoadedGraph
@@ -61,6 +63,16 @@ class Program:
     def writes(self) -> bool:
         """Whether a piece writes Parameters: those are bound to it once and for all."""
         return any(piece.written for piece in (self.forward, self.dx, *self.dw))
+
+    @cached_property
+    def dw_readers(self) -> "Counter[str]":
+        """The values that pieces of dw read, or give as they are, and how many pieces do."""
+        return Counter(value for group in self.layout.groups for value in frozenset(group.needs))
+
+    @cached_property
+    def read_by_backward(self) -> FrozenSet[str]:
+        """The values that dx or dw read, or give as they are."""
+        return frozenset((*self.dw_readers, *self.dx.reads, *self.layout.dxs))
 
     def unbound(self) -> "Program":
         """The same without its Parameters, to serve every equal call with other ones."""

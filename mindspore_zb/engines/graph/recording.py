@@ -30,7 +30,8 @@ class GraphRecording(Recording):
         self._positions = {place: position for position, place in enumerate(wanted_weights) if place is not None}
         self._wanted_weights = wanted_weights
         self._remaining: Set[int] = set(range(len(program.layout.groups)))
-        kept = {*self._needed(self._remaining), *program.dx.reads, *program.layout.dxs}
+        self._readers = program.dw_readers.copy()
+        kept = program.read_by_backward
         self._values = {name: value for name, value in values.items() if name in kept}
         watcher = current_watcher()
         self._check = None if watcher is None else watcher.compiled(self)
@@ -60,12 +61,11 @@ class GraphRecording(Recording):
     def input_grads(self, sens: Sequence[Any], copies: bool = True) -> List[Optional[Any]]:
         """Run dx. ``copies``: take copies of ``sens`` for dw, which the caller may change before it runs."""
         program, values = self._program, self._values
-        later = {*self._needed(range(len(program.layout.groups))), *program.layout.dxs}
-        self._start(sens, copy_for=later if copies else ())
+        self._start(sens, copy_for={*program.dw_readers, *program.layout.dxs} if copies else ())
         self._run(program.dx, values)
         grads = self._input_results()
         if program.layout.groups:
-            self._keep(range(len(program.layout.groups)))
+            self._keep_for_dw()
         else:
             self.release()
         return grads
@@ -75,15 +75,15 @@ class GraphRecording(Recording):
         for number in groups:
             found.extend(self._run_group(number))
             if not keep_graph:
-                self._remaining.discard(number)
-                self._keep(self._remaining)
+                self._forget_group(number)
         if not self._remaining:
             self.release()
         return found
 
     def _run_group(self, number: int) -> List[Tuple[int, Optional[Any]]]:
         program = self._program
-        group, values = program.layout.groups[number], dict(self._values)
+        group = program.layout.groups[number]
+        values = {name: self._values[name] for name in group.needs if name in self._values}
         self._run(program.dw[number], values)
         own = frozenset(program.dw[number].gives)  # anything else may be a tensor of the caller's
         return [(self._positions[place], values[value] if value in own else detached(values[value]))
@@ -91,17 +91,19 @@ class GraphRecording(Recording):
 
     def all_grads(self, sens: Sequence[Any],
                   keep_graph: bool) -> Tuple[List[Optional[Any]], List[Optional[Any]]]:
-        program, before = self._program, dict(self._values)
+        program, before = self._program, dict(self._values) if keep_graph else {}
         self._start(sens, copy_for={*program.layout.dxs, *(value for group in program.layout.groups
                                                            for value in group.values)})
         self._run(program.dx, self._values)
         input_grads = self._input_results()
         weight_grads: List[Optional[Any]] = [None] * len(self._wanted_weights)
+        if not keep_graph:
+            self._keep_for_dw()
         for number in range(len(program.layout.groups)):
-            if not keep_graph:
-                self._keep(range(number, len(program.layout.groups)))
             for position, grad in self._run_group(number):
                 weight_grads[position] = grad
+            if not keep_graph:
+                self._forget_group(number)
         if keep_graph:
             self._values = before
         else:
@@ -124,7 +126,7 @@ class GraphRecording(Recording):
         program = self._program
         values = [None if place is None else program.layout.dxs[place] for place in self._wanted_inputs]
         # What comes from dx and is nowhere else needs no alias; MindSpore adds in place to a tensor that has none.
-        shared = {value for value, count in Counter(values).items() if count > 1} | self._needed(self._remaining)
+        shared = {value for value, count in Counter(values).items() if count > 1} | set(program.dw_readers)
         own = frozenset(program.dx.gives) - shared
         return [None if value is None else self._values[value] if value in own else detached(self._values[value])
                 for value in values]
@@ -132,15 +134,25 @@ class GraphRecording(Recording):
     def _needed(self, groups: Iterable[int]) -> Set[str]:
         return {value for number in groups for value in self._program.layout.groups[number].needs}
 
-    def _keep(self, groups: Iterable[int]) -> None:
-        """Let go of all values but those that these groups and the unchanging part of the program need."""
-        needed = self._needed(groups)
-        self._values = {name: value for name, value in self._values.items() if name in needed}
+    def _keep_for_dw(self) -> None:
+        """Let go of all values but those that dw needs."""
+        self._values = {name: value for name, value in self._values.items() if name in self._readers}
+
+    def _forget_group(self, number: int) -> None:
+        """Let go of what no other piece of dw needs."""
+        if number not in self._remaining:
+            return
+        self._remaining.discard(number)
+        for name in frozenset(self._program.layout.groups[number].needs):
+            self._readers[name] -= 1
+            if not self._readers[name]:
+                self._values.pop(name, None)
 
     def branch(self) -> "GraphRecording":
         """The same forward once more: its backward leaves this one as it is."""
         other = copy.copy(self)
         other._values, other._remaining = dict(self._values), set(self._remaining)
+        other._readers = self._readers.copy()
         return other
 
     def held_bytes(self, groups: Sequence[int]) -> int:

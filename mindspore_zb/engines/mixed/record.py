@@ -3,6 +3,7 @@
 from typing import Any, Callable, List, Optional, Sequence
 
 from mindspore_zb.engines.base import Recording
+from mindspore_zb.engines.graph.joint import weights_key
 from mindspore_zb.engines.graph.partition import CutSettings
 from mindspore_zb.engines.graph.record import Recorded, record_part
 from mindspore_zb.engines.mixed.block import BlockCall, join_graph
@@ -47,6 +48,7 @@ class _Blocks:
         self._net = getattr(fn, "__wrapped__", fn)
         self._places = [place for place, weight in enumerate(weights) if weight.requires_grad]
         self._live = tuple(weights[place] for place in self._places)
+        self._key = weights_key(self._live)
         self._settings = settings
         self._tell = tell
         self.calls: List[BlockCall] = []
@@ -63,7 +65,7 @@ class _Blocks:
         own_args, own_kwargs = structure.unflatten(own)
         with unobserved(), without_recording():
             recorded = record_part(block, own_args, own_kwargs, [own[place] for place in asked], self._live,
-                                   self._settings)
+                                   self._key, self._settings)
         if isinstance(recorded, str):
             self._tell(block, recorded)
             return proceed()

@@ -171,7 +171,7 @@ class Moment:
     """A moment between operations that are recorded: later nodes have larger sequence numbers.
 
     It is a node of its own, of an operation that computes nothing. To ask for the node waits for MindSpore's queue,
-    which may have to wake up first, so it is asked for late.
+    which may have to wake up first: ask for the number when something has waited for the queue anyway.
     """
 
     def __init__(self) -> None:

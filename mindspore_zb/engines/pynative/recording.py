@@ -11,9 +11,8 @@ from mindspore_zb.engines.pynative.description import describe_plan
 from mindspore_zb.engines.pynative.dw import GroupState, ReadyState, WaitingState, held_bytes, run_dw
 from mindspore_zb.engines.pynative.dx import Caught, leaf_grad, run_dx
 from mindspore_zb.engines.pynative.lost_gradients import refusing_lost_gradients
-from mindspore_zb.engines.pynative.native import (Meta, Moment, allowing_grad_inside, eager_mode, grad_edge,
-                                                  grad_recording, leaf_id, node_id, output_meta, redirect_edge,
-                                                  run_backward)
+from mindspore_zb.engines.pynative.native import (Meta, allowing_grad_inside, eager_mode, grad_edge, grad_recording,
+                                                  leaf_id, node_id, output_meta, redirect_edge, run_backward)
 from mindspore_zb.engines.pynative.node_kinds import JIT_GRAPH, runs_users_code
 from mindspore_zb.engines.pynative.observe import (HAS_SESSIONS, Intercept, Observation, behind_view,
                                                    end_recompute_session, observe_forward, recompute_session,
@@ -30,13 +29,13 @@ class PynativeRecording(Recording):
         roots: where the gradient of each output enters, None for an output without history.
         inputs: the leaf aliases whose gradients are asked for.
         weights: the weights.
-        since: the moment before all nodes of the forward.
+        since: all nodes of the forward are younger than this sequence number.
         observation: what else happened in the forward.
         free_early: see :class:`~mindspore_zb.engines.pynative.planner.Circumstances`.
     """
 
     def __init__(self, roots: Sequence[Optional[Tuple[Any, int]]], inputs: Sequence[Any], weights: Sequence[Any],
-                 since: Moment, observation: Observation, free_early: bool):
+                 since: int, observation: Observation, free_early: bool):
         self._roots = roots
         self._inputs = inputs
         self._weights = weights
@@ -65,10 +64,9 @@ class PynativeRecording(Recording):
 
     def _take_snapshot(self) -> Snapshot:
         if self._snapshot is None:
-            since = self._since.number
             self._snapshot = take_snapshot(self._roots, [leaf_id(tensor) for tensor in self._inputs],
-                                           [leaf_id(weight) for weight in self._weights], since)
-            cut_foreign_edges(self._snapshot, since)
+                                           [leaf_id(weight) for weight in self._weights], self._since)
+            cut_foreign_edges(self._snapshot, self._since)
         return self._snapshot
 
     def groups(self) -> Tuple[GroupInfo, ...]:
@@ -230,4 +228,4 @@ def record(fn: Callable[..., Any], args: tuple, kwargs: dict, inputs: Sequence[A
     with eager_mode(), observe_forward(intercept) as observation, grad_recording() as since:
         outputs = [behind_view(tensor) for tensor in differentiable(fn(*args, **kwargs))]
     roots = [grad_edge(tensor) for tensor in outputs]
-    return PynativeRecording(roots, inputs, (*weights, *anchors), since, observation, free_early)
+    return PynativeRecording(roots, inputs, (*weights, *anchors), since.number, observation, free_early)

@@ -15,6 +15,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from mindspore_zb import forward_and_gradfn, options, zero_bubble
 from mindspore_zb.api import run_forward
 from mindspore_zb.engines.graph import cache
+from mindspore_zb.engines.graph.joint import weights_key
 from mindspore_zb.errors import StateError, UnsupportedError
 from mindspore_zb.fallback import FallbackWarning
 
@@ -382,6 +383,55 @@ class TestMemory:
         assert gone() is None
 
 
+class TestLettingGo:
+    """What is held while dw runs piece by piece."""
+
+    @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
+    @pytest.mark.parametrize("shared", [True, False])
+    def test_each_lets_go_of_what_no_other_needs(self, order, shared):
+        weights = [Parameter(normal(8, 8, seed=seed), name=f"w{seed}") for seed in range(4)]
+
+        def fn(x):
+            one, other = ops.tanh(x), ops.sin(x)
+            return one @ weights[0], other @ weights[1], other @ weights[2], (one if shared else ops.cos(x)) @ weights[3]
+
+        x, sens = normal(4, 8), tuple(normal(4, 8, seed=seed) for seed in range(10, 14))
+        right = unsplit_grads(fn, (x,), weights, sens)
+        with options(graph_pieces=None):
+            _, grad_fn = graph(fn, x, weights=weights)
+        assert_same(grad_fn.compute_input_grad(sens), right.dx, "dx")
+        groups, recording = grad_fn.weight_groups, grad_fn._recording
+        order = [number for number in order if number < len(groups)]
+        assert len(order) == len(groups) == (2 if shared else 3)
+        held = [set(recording.held([number])) for number in range(len(groups))]
+        for done, number in enumerate(order, 1):
+            for place, grad in zip(groups[number].positions, groups[number].compute()):
+                assert_same(grad, right.dw[place], f"dw of weight {place}")
+            assert set(grad_fn.held_storages()) == set().union(*(held[waiting] for waiting in order[done:]))
+
+    def test_an_unsplit_backward_lets_go_as_it_goes(self, monkeypatch):
+        net, held = Mlp(), []
+        with options(graph_pieces=None):
+            _, grad_fn = graph(net, normal(4, 8), weights=net.trainable_params())
+        recording = grad_fn._recording
+        values = {name: weakref.ref(value) for name, value in recording.values.items()
+                  if not isinstance(value, Parameter)}
+        run = type(recording)._run_group
+
+        def looking(self, number):
+            held.append(sum(value() is not None for value in values.values()))
+            return run(self, number)
+
+        monkeypatch.setattr(type(recording), "_run_group", looking)
+        gc.disable()
+        try:
+            del recording
+            grad_fn(normal(4, 8, seed=3))
+        finally:
+            gc.enable()
+        assert len(held) == 3 and held == sorted(held, reverse=True) and held[-1] < held[0] < len(values)
+
+
 class TestArguments:
     """Tensors as callers have them."""
 
@@ -487,3 +537,10 @@ class TestWhichEngine:
         for one, two in zip(before, after):
             assert one.keys() == two.keys()
             assert not [key for key in one if one[key] is not two[key] and one[key] != two[key]]
+
+
+def test_weights_have_one_key():
+    first, second = Parameter(normal(2), name="first"), Parameter(normal(2), name="second")
+    key = weights_key((first, second))
+    assert weights_key([first, second]) is key
+    assert len({key, weights_key((second, first)), weights_key((first,)), weights_key(())}) == 4
