@@ -35,16 +35,10 @@ def test_random_programs(first):
     check_all(first, interpreted)
 
 
-COMPILED_CHUNKS = pytest.mark.parametrize(
-    "first", range(0, SEEDS, 4 * CHUNK if ms.__version__.startswith("2.9.") else CHUNK),
-    ids=lambda first: f"seeds{first}to{first + CHUNK - 1}")
-"""All on the newest MindSpore, a quarter on 2.9: a program takes 2 s to compile."""
-
-
 @pytest.mark.slow
 @pytest.mark.one_engine  # whichever is asked for: these are compiled anyway
 @pytest.mark.filterwarnings("ignore::mindspore_zb.fallback.FallbackWarning")
-@COMPILED_CHUNKS
+@CHUNKS
 def test_compiled_random_programs(first, tmp_path):
     def compiled(program, weights):
         return ms.jit(function_of(program, weights, tmp_path))

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from mindspore_zb.engines.graph.blueprint import compile_blueprint
 from mindspore_zb.engines.graph.fingerprint import fingerprint
 from mindspore_zb.engines.graph.frozen_state import FrozenState, take_frozen_state
-from mindspore_zb.engines.graph.joint import Call, is_argument
+from mindspore_zb.engines.graph.joint import Call, is_argument, weights_key
 from mindspore_zb.engines.graph.likeness import likeness
 from mindspore_zb.engines.graph.partition import CutSettings
 from mindspore_zb.engines.graph.patience import telling_that_it_goes_on
@@ -147,7 +147,7 @@ def _identity(call: Call, settings: CutSettings) -> Tuple[Any, Tuple[Any, ...]]:
         hash(owner)
     except TypeError as error:
         raise UnsupportedError(f"a {type(owner).__name__} cannot be remembered") from error
-    return owner, (part, _signature(call, settings), call.is_part, call.weights_key)
+    return owner, (part, _signature(call, settings), call.is_part, call.key or weights_key(call.weights))
 
 
 def _signature(call: Call, settings: CutSettings) -> Tuple[Any, ...]:

@@ -41,7 +41,7 @@ class Call:
         weights: the weights whose gradients are asked for.
         has_aux: whether only the first entry of the result is differentiated.
         is_part: whether it is part of a larger net, and the weights are all of that net.
-        weights_key: tells the weights from others; see :func:`weights_key`.
+        key: the :func:`weights_key` of the weights, if it is known.
     """
 
     fn: Callable[..., Any]
@@ -51,7 +51,7 @@ class Call:
     weights: Tuple[Any, ...]
     has_aux: bool
     is_part: bool = False
-    weights_key: Any = None
+    key: Any = None
 
     @property
     def tensors(self) -> List[Any]:

@@ -67,7 +67,7 @@ class Program:
     @cached_property
     def dw_readers(self) -> "Counter[str]":
         """The values that pieces of dw read, or give as they are, and how many pieces do."""
-        return Counter(value for group in self.layout.groups for value in frozenset(group.needs))
+        return Counter(value for group in self.layout.groups for value in group.needs)
 
     @cached_property
     def read_by_backward(self) -> FrozenSet[str]:

@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from mindspore_zb.engines.graph.cache import find_program
 from mindspore_zb.engines.graph.callables import plain_call
-from mindspore_zb.engines.graph.joint import Call, is_argument, weights_key
+from mindspore_zb.engines.graph.joint import Call, is_argument
 from mindspore_zb.engines.graph.native import contiguous
 from mindspore_zb.engines.graph.partition import CutSettings
 from mindspore_zb.engines.graph.program import Program, Values
@@ -44,8 +44,7 @@ def record_compiled(fn: Callable[..., Any], args: tuple, kwargs: dict, inputs: S
         settings: how the graph is cut.
     """
     places = tuple(place for place, weight in enumerate(weights) if weight.requires_grad)
-    live = tuple(weights[place] for place in places)
-    recorded = _record(fn, args, kwargs, inputs, live, has_aux, settings, weights_key(live))
+    recorded = _record(fn, args, kwargs, inputs, tuple(weights[place] for place in places), has_aux, settings)
     if isinstance(recorded, str):
         return recorded
     program, values, has_grads, known = recorded
@@ -59,7 +58,7 @@ def record_part(fn: Callable[..., Any], args: tuple, kwargs: dict, inputs: Seque
                 key: Any, settings: CutSettings) -> Union[Recorded, str]:
     """The same of a part of a net, which may know only some of the net's ``weights``, that all ask for a gradient;
     ``key`` is the :func:`~mindspore_zb.engines.graph.joint.weights_key` of the weights."""
-    recorded = _record(fn, args, kwargs, inputs, weights, False, settings, key, is_part=True)
+    recorded = _record(fn, args, kwargs, inputs, weights, False, settings, is_part=True, key=key)
     if isinstance(recorded, str):
         return recorded
     program, values, has_grads, known = recorded
@@ -72,7 +71,7 @@ def _wanted(inputs: Sequence[Any], has_grads: bool) -> List[Optional[int]]:
 
 
 def _record(fn: Callable[..., Any], args: tuple, kwargs: dict, inputs: Sequence[Any], weights: Tuple[Any, ...],
-            has_aux: bool, settings: CutSettings, key: Any, is_part: bool = False) -> Any:
+            has_aux: bool, settings: CutSettings, is_part: bool = False, key: Any = None) -> Any:
     """``(program, values, whether it has gradients, places of the weights it knows)``, or why there is none."""
     fn, args, kwargs = plain_call(fn, args, kwargs)
     leaves, structure = flatten((args, kwargs))

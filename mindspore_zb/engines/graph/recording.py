@@ -126,7 +126,7 @@ class GraphRecording(Recording):
         program = self._program
         values = [None if place is None else program.layout.dxs[place] for place in self._wanted_inputs]
         # What comes from dx and is nowhere else needs no alias; MindSpore adds in place to a tensor that has none.
-        shared = {value for value, count in Counter(values).items() if count > 1} | set(program.dw_readers)
+        shared = {value for value, count in Counter(values).items() if count > 1} | program.dw_readers.keys()
         own = frozenset(program.dx.gives) - shared
         return [None if value is None else self._values[value] if value in own else detached(self._values[value])
                 for value in values]
@@ -143,7 +143,7 @@ class GraphRecording(Recording):
         if number not in self._remaining:
             return
         self._remaining.discard(number)
-        for name in frozenset(self._program.layout.groups[number].needs):
+        for name in self._program.layout.groups[number].needs:
             self._readers[name] -= 1
             if not self._readers[name]:
                 self._values.pop(name, None)

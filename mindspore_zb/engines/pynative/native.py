@@ -175,15 +175,12 @@ class Moment:
     """
 
     def __init__(self) -> None:
-        self._tensor: Optional[Tensor] = _RECORDING_LEAF[0].view(1)
-        self._number = 0
+        self._tensor = _RECORDING_LEAF[0].view(1)
 
     @property
     def number(self) -> int:
         """The sequence number that all nodes recorded later exceed."""
-        if self._tensor is not None:
-            self._number, self._tensor = node_number(self._tensor._grad_node), None
-        return self._number
+        return node_number(self._tensor._grad_node)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,5 @@
 """See which tensors a forward saved and are still alive."""
 
-import time
 import weakref
 
 import mindspore as ms
@@ -10,18 +9,6 @@ from mindspore_zb import forward_and_gradfn
 from mindspore_zb.engines.pynative.native import sync
 
 from ...helpers import weight
-
-
-def becomes(read, expected, seconds=5.0):
-    """Whether ``read()`` gives what is expected within that time.
-
-    MindSpore's backward thread lets go of what it has run a moment after it has said that it is done: mostly where an
-    error ended the backward, and on a busy machine.
-    """
-    end = time.monotonic() + seconds
-    while read() != expected and time.monotonic() < end:
-        time.sleep(0.005)
-    return read() == expected
 
 
 class Box:

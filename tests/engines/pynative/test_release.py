@@ -1,6 +1,7 @@
 """Abandoned, released or failed: everything is freed at once, without the garbage collector."""
 
 import gc
+import time
 import weakref
 
 import mindspore as ms
@@ -12,7 +13,7 @@ from mindspore_zb import ZeroBubbleError, forward_and_gradfn
 from mindspore_zb.engines.pynative.native import sync
 
 from ...helpers import dw_by_groups, tensor, weight
-from .saved import Box, Layers, Saved, becomes, forward
+from .saved import Box, Layers, Saved, forward
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +48,7 @@ class TestLetGo:
             grad_fn.release()
         else:
             del grad_fn
-        assert becomes(saved.count, 0)
+        assert saved.count() == 0
 
     def test_out_pins_nothing(self, layers):
         saved = Saved(*layers.weights)
@@ -55,7 +56,7 @@ class TestLetGo:
             out, grad_fn = forward_and_gradfn(lambda x: {"a": layers(x), "b": x}, tensor(3, 4), weights=layers.weights)
         assert saved.count() > 0
         del grad_fn
-        assert becomes(saved.count, 0) and out["a"].shape == (3, 4)
+        assert saved.count() == 0 and out["a"].shape == (3, 4)
 
     def test_aux_pins_nothing(self, layers):
         saved = Saved(*layers.weights)
@@ -63,14 +64,14 @@ class TestLetGo:
             (out, aux), grad_fn = forward_and_gradfn(lambda x: (layers(x), layers(x.sin())), tensor(3, 4),
                                                      weights=layers.weights, has_aux=True)
         del grad_fn
-        assert becomes(saved.count, 0) and out.shape == aux.shape
+        assert saved.count() == 0 and out.shape == aux.shape
 
     def test_input_of_the_caller_is_not_held(self, layers):
         x = tensor(3, 4)
         alive = weakref.ref(x)
         _, grad_fn = forward(layers, x, layers.weights)
         del x
-        assert becomes(alive, None)
+        assert alive() is None
         grad_fn.compute_input_grad()
 
     def test_sens_of_the_caller_is_not_held(self, layers):
@@ -79,14 +80,14 @@ class TestLetGo:
         _, grad_fn = forward(layers, tensor(3, 4), layers.weights)
         grad_fn.compute_input_grad(sens)
         del sens
-        assert becomes(alive, None)
+        assert alive() is None
 
     def test_fn_is_not_held(self):
         layers = Layers()
         alive = weakref.ref(layers)
         _, grad_fn = forward(layers, tensor(3, 4), layers.weights)
         del layers
-        assert becomes(alive, None)
+        assert alive() is None
         grad_fn.release()
 
     @pytest.mark.parametrize("place", ["before", "forward", "no tensor"])
@@ -101,7 +102,7 @@ class TestLetGo:
 
         with saved, pytest.raises((LookupError, ZeroBubbleError)):
             forward_and_gradfn(fn, tensor(3, 4), weights=3 if place == "before" else layers.weights)
-        assert becomes(saved.count, 0)
+        assert saved.count() == 0
 
     @pytest.mark.parametrize("place", ["dx", "dw"])
     def test_failed_backward(self, layers, place):
@@ -118,7 +119,10 @@ class TestLetGo:
         with pytest.raises(LookupError):
             grad_fn.compute_input_grad()
             grad_fn.compute_weight_grad()
-        assert becomes(saved.count, 0)
+        end = time.monotonic() + 5
+        while saved.count() and time.monotonic() < end:  # MindSpore's backward thread lets go of it soon, not at once
+            time.sleep(0.005)
+        assert saved.count() == 0
 
     def test_history_of_the_caller_is_not_kept_alive(self, layers, recording):
         outside = Saved(*layers.weights)
@@ -127,7 +131,7 @@ class TestLetGo:
         assert outside.count() > 0
         _, grad_fn = forward(layers, x, layers.weights)
         del x
-        assert becomes(outside.count, 0)
+        assert outside.count() == 0
         grad_fn.release()
 
     def test_groups_alone_hold_it_no_longer_than_needed(self, layers):
@@ -135,9 +139,9 @@ class TestLetGo:
         grad_fn.compute_input_grad()
         groups = grad_fn.weight_groups
         del grad_fn
-        assert becomes(saved.pointers, set(layers.inputs))
+        assert saved.pointers() == set(layers.inputs)
         del groups
-        assert becomes(saved.count, 0)
+        assert saved.count() == 0
 
 
 class Scale(_Function):
@@ -172,14 +176,14 @@ class TestOpaque:
         assert Scale.contexts[0]() is not None
         grad_fn.compute_input_grad()
         grad_fn.compute_weight_grad()
-        assert becomes(Scale.contexts[0], None)
+        assert Scale.contexts[0]() is None
 
     def test_function_abandoned(self):
         w, u = weight(4, seed=1), weight(4, 4, seed=2)
         Scale.contexts.clear()
         _, grad_fn = forward(lambda x: Scale.apply(x.sin(), w) @ u, tensor(3, 4), [w, u])
         del grad_fn
-        assert becomes(Scale.contexts[0], None)
+        assert Scale.contexts[0]() is None
 
     @pytest.mark.parametrize("end", ["dw", "release", "abandon", "abandon after dx"])
     @pytest.mark.parametrize("reentrant", [True, False])
@@ -209,7 +213,7 @@ class TestOpaque:
         else:
             del grad_fn
         sync()
-        assert becomes(alive, None)
+        assert alive() is None
 
     def test_stack_of_a_recompute_cell_is_empty_afterwards(self):
         block = nn.SequentialCell(nn.Dense(4, 4), nn.Tanh())
