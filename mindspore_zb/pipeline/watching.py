@@ -7,7 +7,6 @@ one, else by ending the process, as nothing else ends a receive.
 """
 
 import os
-import queue
 import secrets
 import socket
 import sys
@@ -133,34 +132,60 @@ class Watch:
 
 
 class _Link(threading.Thread):
-    """One socket: reads lines in a thread of its own, and writes them in another, so that nobody waits for a peer."""
+    """One socket: reads lines in a thread of its own.
+
+    What is said has left this process when `say` returns, so that a peer hears the last word of one that is killed right
+    afterwards. Nobody waits for a peer that does not read: what its socket has no room for is sent by another thread.
+    """
 
     def __init__(self, watch: Watch, connection: socket.socket, peer: int):
         super().__init__(daemon=True, name=f"watch of rank {peer}")
         self._watch, self._connection, self._peer = watch, connection, peer
-        self._outbox: "queue.SimpleQueue[Optional[bytes]]" = queue.SimpleQueue()
+        self._unsent: List[bytes] = []
+        self._writing = False
+        self._finished = False
+        self._turn = threading.Condition()
         self._writer = threading.Thread(target=self._write, daemon=True)
         self._writer.start()
 
     def say(self, what: str, text: str) -> None:
         """Send a line."""
-        self._outbox.put(f"{what} {' '.join(text.split())}\n".encode("utf-8", "replace"))
+        line = f"{what} {' '.join(text.split())}\n".encode("utf-8", "replace")
+        with self._turn:
+            if not self._unsent and not self._writing:
+                line = line[self._send_what_fits(line):]
+            if line:
+                self._unsent.append(line)
+                self._turn.notify()
 
     def finish(self) -> None:
         """Send what is waiting, and no more."""
-        self._outbox.put(None)
+        with self._turn:
+            self._finished = True
+            self._turn.notify()
         self._writer.join(2.0)
 
+    def _send_what_fits(self, line: bytes) -> int:
+        try:
+            return self._connection.send(line, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError:  # the reader hears of it too, and says so
+            return len(line)
+
     def _write(self) -> None:
-        while True:
-            line = self._outbox.get()
-            try:
-                if line is None:
-                    self._connection.shutdown(socket.SHUT_WR)
-                    return
-                self._connection.sendall(line)
-            except OSError:  # the reader hears of it too, and says so
-                return
+        try:
+            while True:
+                with self._turn:
+                    self._writing = False
+                    self._turn.wait_for(lambda: self._unsent or self._finished)
+                    if not self._unsent:
+                        break
+                    data, self._unsent, self._writing = b"".join(self._unsent), [], True
+                self._connection.sendall(data)
+            self._connection.shutdown(socket.SHUT_WR)
+        except OSError:  # as above
+            pass
 
     def run(self) -> None:
         """Read until the other end is closed."""

@@ -1,6 +1,8 @@
 """A failure is heard of, passed on, told, and ends what nothing else would end. Plain sockets, no processes."""
 
 import socket
+import subprocess
+import sys
 import time
 
 import pytest
@@ -64,6 +66,43 @@ def test_a_rank_that_is_killed():
     row.kill(1)
     until(lambda: set(row.exits) == {0, 2})
     assert row.watches[0].failure == "rank 1 ended without a word in stage 1, micro-batch 0, action 1B0"
+
+
+LAST_WORD = """
+import os, signal, socket, sys
+from mindspore_zb.pipeline.watching import Watch
+
+watch = Watch(1)
+watch.add_link(socket.socket(fileno=int(sys.argv[1])), 0)
+for microbatch in range(100):
+    watch.doing(f"stage 1, micro-batch {microbatch}, action 1F{microbatch}")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_last_word_of_a_rank_that_is_killed():
+    for _ in range(5):
+        left, right = socket.socketpair()
+        with left, right:
+            subprocess.run([sys.executable, "-c", LAST_WORD, str(right.fileno())], pass_fds=[right.fileno()], check=False)
+            right.close()
+            with left.makefile("r") as lines:
+                assert list(lines)[-1:] == ["doing stage 1, micro-batch 99, action 1F99\n"]
+
+
+def test_nobody_waits_for_a_rank_that_does_not_read():
+    watch = Watch(0)
+    left, right = socket.socketpair()
+    watch.add_link(left, 1)
+    count, place = 3000, "stage 0, " + "x" * 1000
+    for microbatch in range(count):
+        watch.doing(f"{place} {microbatch}")
+    with right.makefile("r") as lines:
+        for microbatch in range(count):
+            assert next(lines) == f"doing {place} {microbatch}\n"
+        watch.close()
+        assert list(lines) == ["bye \n"]
+    right.close()
 
 
 def test_a_program_that_notices_is_not_ended():
