@@ -1,7 +1,7 @@
 """A call compiled to plain data: how its pieces fit together, and each piece as bytes that can be loaded."""
 
 from dataclasses import dataclass
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 from uuid import uuid4
 
 from mindspore_zb.engines.graph.checking import check_model
@@ -12,7 +12,26 @@ from mindspore_zb.engines.graph.native import unique_names
 from mindspore_zb.engines.graph.outputs import NestedResult
 from mindspore_zb.engines.graph.partition import CutSettings, GroupLayout, Piece, cut_joint
 from mindspore_zb.engines.graph.reading import ModelIndex, index_model
+from mindspore_zb.engines.graph.runs import PieceRuns, plan_runs
 from mindspore_zb.errors import UnsupportedError
+
+
+@dataclass(frozen=True)
+class RunCode:
+    """A run of a piece.
+
+    Attributes:
+        data: a serialised and checked ``ModelProto``.
+        reads, metas: the values that it takes as arguments, and their shapes and dtypes.
+        gives: the values that it returns.
+        last: the values that no later run of the piece reads, nor anyone else.
+    """
+
+    data: bytes
+    reads: Tuple[str, ...]
+    metas: Tuple[Meta, ...]
+    gives: Tuple[str, ...]
+    last: Tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -20,16 +39,15 @@ class PieceCode:
     """A piece, ready to be loaded.
 
     Attributes:
-        data: a serialised and checked ``ModelProto``; empty if there is nothing to run.
-        reads, metas: the values that it takes as arguments, and their shapes and dtypes.
+        runs: what is run, one after the other; nothing if there is nothing to compute.
+        reads: the values that it takes as arguments.
         readers: for each of ``reads`` the scope of the first node that reads it, as MindSpore writes scopes.
         gives: the values that it returns.
         writes: the Parameters that it reads and writes itself.
     """
 
-    data: bytes
+    runs: Tuple[RunCode, ...]
     reads: Tuple[str, ...]
-    metas: Tuple[Meta, ...]
     readers: Tuple[str, ...]
     gives: Tuple[str, ...]
     writes: Tuple[str, ...]
@@ -92,16 +110,15 @@ def compile_blueprint(call: Call, parameters: Sequence[Any], settings: CutSettin
         places = _places(joint.graph, list(by_name))
     graph = joint.graph
     partition = cut_joint(joint, settings)
-    original = index_model(graph.model)
+    runs = plan_runs(joint, partition)
+    original = index_model(runs.graph.model)
     count = len(call.tensors)
     layout = Layout(
         inputs=graph.inputs[:count], sens=graph.inputs[count:], places=places, constants=_constants(joint),
         outs=joint.outs, out_metas=tuple(graph.meta(value) for value in joint.outs), dxs=joint.dxs,
         differentiable=joint.differentiable, main=joint.main, aux=joint.aux,
-        groups=tuple(part.group for part in partition.dw), saved_bytes=partition.saved_bytes,
-        unsaved_bytes=partition.unsaved_bytes)
-    forward, dx, *dw = (_code(graph, piece, original) for piece in
-                        (partition.forward, partition.dx, *(part.piece for part in partition.dw)))
+        groups=runs.groups, saved_bytes=partition.saved_bytes, unsaved_bytes=partition.unsaved_bytes)
+    forward, dx, *dw = (_code(runs.graph, piece, original) for piece in (runs.forward, runs.dx, *runs.dw))
     return Blueprint(layout, forward, dx, tuple(dw))
 
 
@@ -133,21 +150,36 @@ def _constants(joint: Joint) -> Dict[str, Any]:
     return found
 
 
-def _code(graph: JointGraph, piece: Piece, original: ModelIndex) -> PieceCode:
-    """Write a piece; ``original`` is the index of the joint graph, against which it is checked."""
-    reads, written = plain_reads(graph, piece), written_by(graph, piece)
-    metas, readers = tuple(graph.meta(value) for value in reads), _readers(graph, piece, reads)
-    if not piece.nodes or not (piece.gives or set(graph.effects) & piece.nodes):
-        return PieceCode(b"", reads, metas, readers, piece.gives, written)
-    model = emit_piece(graph, piece, f"zero_bubble_{uuid4().hex}_{piece.name}")
+def _code(graph: JointGraph, piece: PieceRuns, original: ModelIndex) -> PieceCode:
+    """Write a piece; ``original`` is the index of the graph, against which it is checked."""
+    reads, written = plain_reads(graph, piece.whole), written_by(graph, piece.whole)
+    computes = piece.whole.nodes and (piece.whole.gives or set(graph.effects) & piece.whole.nodes)
+    last = _last_reads(piece)
+    runs = tuple(_run_code(graph, run, last[number], original) for number, run in enumerate(piece.runs)) \
+        if computes else ()
+    return PieceCode(runs, reads, _readers(graph, piece, reads), piece.whole.gives, written)
+
+
+def _last_reads(piece: PieceRuns) -> List[Tuple[str, ...]]:
+    """For each run of a piece what only the piece itself needs, and no later run."""
+    last = {value: number for number, run in enumerate(piece.runs) for value in run.reads}
+    for value in (*piece.whole.reads, *piece.whole.gives):
+        last.pop(value, None)
+    return [tuple(value for value, place in last.items() if place == number) for number in range(len(piece.runs))]
+
+
+def _run_code(graph: JointGraph, run: Piece, last: Tuple[str, ...], original: ModelIndex) -> RunCode:
+    reads = plain_reads(graph, run)
+    model = emit_piece(graph, run, f"zero_bubble_{uuid4().hex}_{run.name}")
     check_model(model, original)
-    return PieceCode(model.SerializeToString(), reads, metas, readers, piece.gives, written)
+    return RunCode(model.SerializeToString(), reads, tuple(graph.meta(value) for value in reads), run.gives, last)
 
 
-def _readers(graph: JointGraph, piece: Piece, reads: Sequence[str]) -> Tuple[str, ...]:
+def _readers(graph: JointGraph, piece: PieceRuns, reads: Sequence[str]) -> Tuple[str, ...]:
+    pack_of = {value: graph.reads(graph.node_of(entry))[0] for run in piece.runs for value, entry in run.unpacked.items()}
     scopes: Dict[str, str] = {}
     for node in graph.order:
-        if node in piece.nodes:
+        if node in piece.whole.nodes:
             for value in graph.reads(node):
-                scopes.setdefault(value, graph.proto(node).domain)
+                scopes.setdefault(pack_of.get(value, value), graph.proto(node).domain)
     return tuple(scopes.get(value, "") for value in reads)

@@ -3,7 +3,7 @@
 Nodes and primitives are copied as they are; only the inputs, the returned tuple and the order of effects are new.
 """
 
-from typing import Any, Dict, List, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Set, Tuple
 
 from mindspore_zb.engines.graph.mindir import REFERENCE, JointGraph
 from mindspore_zb.engines.graph.native import mindir
@@ -63,6 +63,7 @@ class _Emitter:
             entry.name = self._renamed[value] = f"{self._name}:in{number}"
             entry.tensor.add().CopyFrom(self._graph.tensor_proto(value))
             entry.tensor[0].ClearField("name")
+        self._renamed.update(self._piece.unpacked)
         written = set(written_by(self._graph, self._piece))
         self.model.graph.parameter.extend(entry for entry in self._graph.model.graph.parameter
                                           if entry.name in written)
@@ -71,7 +72,7 @@ class _Emitter:
         """Copy what the piece needs; returns the last of its effects' order, or ""."""
         needed = self._needed()
         last = ""
-        for name, proto in self._graph.protos():
+        for name, proto in self._in_order():
             if name not in needed or self._graph.resolve(name) != name:
                 continue
             if self._graph.kind(name) == "UpdateState":
@@ -80,10 +81,19 @@ class _Emitter:
             self._copy(proto, [self._source(entry) for entry in proto.input])
         return last
 
+    def _in_order(self) -> Iterator[Tuple[str, Any]]:
+        """All exported nodes, those first that take packs apart."""
+        protos = dict(self._graph.protos())
+        entries = self._piece.unpacked.values()
+        first = {name for entry in entries for name in (entry, *protos[entry].input)}
+        yield from (item for item in protos.items() if item[0] in first)
+        yield from (item for item in protos.items() if item[0] not in first)
+
     def _needed(self) -> Set[str]:
         """All exported nodes that must be there: the piece's own, and what holds or gathers for them."""
         graph, given = self._graph, set(self._renamed)
-        needed = {graph.resolve(value) for value in (*self._piece.gives, *self._effects)}
+        needed = {graph.resolve(value) for value in (*self._piece.gives, *self._effects,
+                                                     *self._piece.unpacked.values())}
         if self._effects:
             needed.update(name for name, _ in graph.protos() if graph.kind(name) == "UpdateState")
         for name, proto in reversed(list(graph.protos())):

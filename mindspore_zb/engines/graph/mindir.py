@@ -160,6 +160,11 @@ class JointGraph:
             raise UnsupportedError(f"its value {value} ({self.kind(value)}) has a shape that depends on data")
         return tuple(found.dims), dtype_of(found)
 
+    def is_static_tensor(self, value: str) -> bool:
+        """Whether a value is one tensor of a fixed shape."""
+        found = self.tensor_proto(value)
+        return found is not None and all(size >= 0 for size in found.dims)
+
     def nbytes(self, value: str) -> int:
         """Bytes of a value; 0 if it is not one tensor."""
         found = self.tensor_proto(value)

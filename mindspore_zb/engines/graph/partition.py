@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import AbstractSet, Dict, FrozenSet, List, Optional, Sequence, Tuple, Union
+from typing import AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from mindspore_zb.engines.graph.joint import Joint
 from mindspore_zb.engines.graph.mindir import JointGraph
@@ -20,12 +20,14 @@ class Piece:
         nodes: its nodes.
         reads: the values it is given.
         gives: the values that others want of it.
+        unpacked: for each value that it is given in a pack the value that takes its place.
     """
 
     name: str
     nodes: FrozenSet[str]
     reads: Tuple[str, ...]
     gives: Tuple[str, ...]
+    unpacked: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -295,9 +297,14 @@ def _crossing_bytes(joint: Joint, forward: FrozenSet[str], pieces: Sequence[Froz
 
 
 def _reads(graph: JointGraph, nodes: AbstractSet[str]) -> Tuple[str, ...]:
-    return _distinct(value for node in graph.order if node in nodes for value in graph.reads(node)
-                     if graph.node_of(value) not in nodes)
+    return values_read(graph, [node for node in graph.order if node in nodes])
 
 
-def _distinct(values) -> Tuple[str, ...]:
+def values_read(graph: JointGraph, nodes: Sequence[str]) -> Tuple[str, ...]:
+    """The values that these nodes read and none of them computes, in their order."""
+    inside = frozenset(nodes)
+    return _distinct(value for node in nodes for value in graph.reads(node) if graph.node_of(value) not in inside)
+
+
+def _distinct(values: Iterable[str]) -> Tuple[str, ...]:
     return tuple(dict.fromkeys(values))

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Dict, FrozenSet, Optional, Sequence, Tuple
+from typing import Any, Dict, FrozenSet, Sequence, Tuple
 
 from mindspore_zb.engines.graph.blueprint import Blueprint, Layout, PieceCode, parameter_name
 from mindspore_zb.engines.graph.native import LoadedGraph
@@ -32,15 +32,15 @@ class CompiledPiece:
         self.gives = code.gives
         self.readers = dict(zip(code.reads, code.readers))
         self.written = code.writes
-        self._run: Optional[LoadedGraph] = None
-        if code.data:
-            written = {parameter_name(value): parameters[value] for value in code.writes}
-            self._run = LoadedGraph(code.data, [zeros(*meta) for meta in code.metas], written)
+        written = {parameter_name(value): parameters[value] for value in code.writes}
+        self._runs = [(run, LoadedGraph(run.data, [zeros(*meta) for meta in run.metas], written)) for run in code.runs]
 
     def run(self, values: Values) -> None:
         """Compute what it gives from ``values``, and add it there."""
-        if self._run is not None:
-            values.update(zip(self.gives, self._run(tuple([values[name] for name in self.reads]))))
+        for code, graph in self._runs:
+            values.update(zip(code.gives, graph(tuple([values[name] for name in code.reads]))))
+            for name in code.last:
+                del values[name]
 
 
 @dataclass(frozen=True)

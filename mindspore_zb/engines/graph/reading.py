@@ -38,8 +38,8 @@ class ModelIndex:
         nodes: of each node, constants included, its proto.
         types: of each input, parameter and node its type: see :data:`~mindspore_zb.engines.graph.attributes.Type`.
         attributes: of each attribute of the graph its type.
-        sources: of each value ``(name, positions)``: what it is behind Depend, Load and tuples taken apart again;
-            ``positions`` lead to an element of a tuple that some operation gives as a whole.
+        sources: of each value ``(name, positions)``: what it is behind Depend, Load, and tuples and stacks taken apart
+            again; ``positions`` lead to an element of a tuple that some operation gives as a whole.
     """
     primitives: Mapping[str, PrimitiveProto]
     nodes: Mapping[str, NodeProto]
@@ -177,7 +177,20 @@ def element(source: Source, position: int, index: ModelIndex) -> Source:
     name, positions = source
     if not positions and index.operation(name) in TUPLES:
         return index.sources[index.nodes[name].input[position]]
+    if not positions and index.operation(name) == "Unstack":
+        stack, inside = index.sources[index.nodes[name].input[0]]
+        if not inside and index.operation(stack) == "Stack" and _along(name, index) == _along(stack, index):
+            return element(index.sources[index.nodes[stack].input[0]], position, index)
     return name, (*positions, position)
+
+
+def _along(name: str, index: ModelIndex) -> Tuple[int, int]:
+    """Along which axis a node stacks or takes apart, and how many tensors."""
+    node = index.nodes[name]
+    primitive = index.primitives[node.op_type[len(REFERENCE):]]
+    tensors = index.types[node.input[0] if primitive.op_type == "Stack" else name]
+    axes = [attribute.i for attribute in primitive.attribute if attribute.name == "axis"]
+    return axes[0] if axes else 0, len(tensors[1])
 
 
 def _type_of_constant(node: NodeProto, place: str) -> Type:

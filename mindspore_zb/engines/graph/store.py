@@ -19,13 +19,13 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor
 
-from mindspore_zb.engines.graph.blueprint import Blueprint, Layout, PieceCode
+from mindspore_zb.engines.graph.blueprint import Blueprint, Layout, PieceCode, RunCode
 from mindspore_zb.engines.graph.mindir import dtypes_by_text
 from mindspore_zb.engines.graph.outputs import NestedResult
 from mindspore_zb.engines.graph.partition import GroupLayout
 from mindspore_zb.engines.graph.program import Program, load_program
 
-HEAD = b"mindspore_zb pieces 1\n"
+HEAD = b"mindspore_zb pieces 2\n"
 SUFFIX = ".pieces"
 
 
@@ -115,7 +115,8 @@ def encode(blueprint: Blueprint, name: str) -> bytes:
 
 
 def _code_data(code: PieceCode) -> Dict[str, Any]:
-    return {**vars(code), "data": base64.b64encode(code.data).decode(), "metas": _metas_data(code.metas)}
+    return {**vars(code), "runs": [{**vars(run), "data": base64.b64encode(run.data).decode(),
+                                    "metas": _metas_data(run.metas)} for run in code.runs]}
 
 
 def _metas_data(metas: Any) -> List[Any]:
@@ -157,9 +158,13 @@ def decode(content: bytes, name: str) -> Blueprint:
     def metas(entries: Any) -> Any:
         return tuple((tuple(shape), dtypes[dtype]) for shape, dtype in entries)
 
+    def run(entry: Any) -> RunCode:
+        return RunCode(base64.b64decode(entry["data"]), tuple(entry["reads"]), metas(entry["metas"]),
+                       tuple(entry["gives"]), tuple(entry["last"]))
+
     def code(entry: Any) -> PieceCode:
-        return PieceCode(base64.b64decode(entry["data"]), tuple(entry["reads"]), metas(entry["metas"]),
-                         tuple(entry["readers"]), tuple(entry["gives"]), tuple(entry["writes"]))
+        return PieceCode(tuple(map(run, entry["runs"])), tuple(entry["reads"]), tuple(entry["readers"]),
+                         tuple(entry["gives"]), tuple(entry["writes"]))
 
     layout = Layout(
         inputs=tuple(data["inputs"]), sens=tuple(data["sens"]), places=data["places"],

@@ -1,0 +1,66 @@
+"""What MindSpore runs of each piece: one graph or several, that hand each other and other pieces tensors in packs."""
+
+from dataclasses import dataclass, replace
+from typing import List, Tuple
+
+from mindspore_zb.engines.graph.joint import Joint
+from mindspore_zb.engines.graph.mindir import JointGraph
+from mindspore_zb.engines.graph.packing import pack_small
+from mindspore_zb.engines.graph.partition import GroupLayout, Partition, Piece
+from mindspore_zb.engines.graph.segments import segments
+
+
+@dataclass(frozen=True)
+class PieceRuns:
+    """A piece as it is run.
+
+    Attributes:
+        whole: what it takes and gives as a whole; its nodes are those of all runs.
+        runs: what is run, one after the other.
+    """
+
+    whole: Piece
+    runs: Tuple[Piece, ...]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """A partition as it is run.
+
+    Attributes:
+        graph: the joint graph with what packs and unpacks.
+        forward, dx, dw: the pieces.
+        groups: what the pieces of dw hold, packs included.
+    """
+
+    graph: JointGraph
+    forward: PieceRuns
+    dx: PieceRuns
+    dw: Tuple[PieceRuns, ...]
+    groups: Tuple[GroupLayout, ...]
+
+
+def plan_runs(joint: Joint, partition: Partition) -> Runs:
+    """Cut the pieces into runs, and pack what crosses between those."""
+    pieces = (partition.forward, partition.dx, *(part.piece for part in partition.dw))
+    parts = [segments(joint.graph, piece) for piece in pieces]
+    packed = pack_small(joint.graph, [run for runs in parts for run in runs], {*joint.outs, *joint.dxs, *joint.dws})
+    found: List[PieceRuns] = []
+    start = 0
+    for piece, runs in zip(pieces, parts):
+        found.append(_gathered(piece, packed.runs[start:start + len(runs)], packed.packs))
+        start += len(runs)
+    groups = tuple(replace(part.group, needs=_names(part.group.needs, packed.packs)) for part in partition.dw)
+    forward, dx, *dw = found
+    return Runs(packed.graph, forward, dx, tuple(dw), groups)
+
+
+def _names(values, packs) -> Tuple[str, ...]:
+    return tuple(dict.fromkeys(packs.get(value, value) for value in values))
+
+
+def _gathered(piece: Piece, runs: Tuple[Piece, ...], packs) -> PieceRuns:
+    """The runs of a piece; what crosses between them only is not seen from outside."""
+    nodes = piece.nodes.union(*(run.nodes for run in runs))
+    return PieceRuns(replace(piece, nodes=nodes, reads=_names(piece.reads, packs), gives=_names(piece.gives, packs)),
+                     runs)
