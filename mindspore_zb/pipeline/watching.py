@@ -134,8 +134,8 @@ class Watch:
 class _Link(threading.Thread):
     """One socket: reads lines in a thread of its own.
 
-    What is said has left this process when `say` returns, so that a peer hears the last word of one that is killed right
-    afterwards. Nobody waits for a peer that does not read: what its socket has no room for is sent by another thread.
+    What is said has left this process when `say` returns, so that a peer hears the last word of one that is killed
+    right afterwards. Nobody waits for a peer that does not read: what has no room is sent by another thread.
     """
 
     def __init__(self, watch: Watch, connection: socket.socket, peer: int):

@@ -176,7 +176,8 @@ def _run_code(graph: JointGraph, run: Piece, last: Tuple[str, ...], original: Mo
 
 
 def _readers(graph: JointGraph, piece: PieceRuns, reads: Sequence[str]) -> Tuple[str, ...]:
-    pack_of = {value: graph.reads(graph.node_of(entry))[0] for run in piece.runs for value, entry in run.unpacked.items()}
+    pack_of = {value: graph.reads(graph.node_of(entry))[0] for run in piece.runs
+               for value, entry in run.unpacked.items()}
     scopes: Dict[str, str] = {}
     for node in graph.order:
         if node in piece.whole.nodes:

@@ -93,7 +93,7 @@ class _Packing(nn.Cell):
             result += (ops.stack(tensors[start:start + size]),)
             start += size
         for number in range(len(self.sizes)):
-            result += ops.unstack(tensors[start + number])[::-1]  # backwards, else the compiler returns them as they are
+            result += ops.unstack(tensors[start + number])[::-1]  # backwards, else they are returned as one
         return result
 
 

@@ -179,18 +179,16 @@ def element(source: Source, position: int, index: ModelIndex) -> Source:
         return index.sources[index.nodes[name].input[position]]
     if not positions and index.operation(name) == "Unstack":
         stack, inside = index.sources[index.nodes[name].input[0]]
-        if not inside and index.operation(stack) == "Stack" and _along(name, index) == _along(stack, index):
+        if not inside and index.operation(stack) == "Stack" and _undoes(name, stack, index):
             return element(index.sources[index.nodes[stack].input[0]], position, index)
     return name, (*positions, position)
 
 
-def _along(name: str, index: ModelIndex) -> Tuple[int, int]:
-    """Along which axis a node stacks or takes apart, and how many tensors."""
-    node = index.nodes[name]
-    primitive = index.primitives[node.op_type[len(REFERENCE):]]
-    tensors = index.types[node.input[0] if primitive.op_type == "Stack" else name]
-    axes = [attribute.i for attribute in primitive.attribute if attribute.name == "axis"]
-    return axes[0] if axes else 0, len(tensors[1])
+def _undoes(unstack: str, stack: str, index: ModelIndex) -> bool:
+    """Whether a node gives the tensors that another one stacked."""
+    axes = [[attribute for attribute in index.primitives[index.nodes[name].op_type[len(REFERENCE):]].attribute
+             if attribute.name == "axis"] for name in (unstack, stack)]
+    return axes[0] == axes[1] and index.types[unstack] == index.types[index.nodes[stack].input[0]]
 
 
 def _type_of_constant(node: NodeProto, place: str) -> Type:

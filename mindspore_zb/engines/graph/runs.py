@@ -1,13 +1,16 @@
 """What MindSpore runs of each piece: one graph or several, that hand each other and other pieces tensors in packs."""
 
 from dataclasses import dataclass, replace
-from typing import List, Tuple
+from typing import Iterable, List, Mapping, Tuple
 
 from mindspore_zb.engines.graph.joint import Joint
 from mindspore_zb.engines.graph.mindir import JointGraph
 from mindspore_zb.engines.graph.packing import pack_small
 from mindspore_zb.engines.graph.partition import GroupLayout, Partition, Piece
-from mindspore_zb.engines.graph.segments import segments
+from mindspore_zb.engines.graph.segments import MOST_OPERATIONS, ROOM, segments
+
+MOST_NODES = MOST_OPERATIONS - ROOM
+"""Of a piece that is run as one graph."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Runs:
 def plan_runs(joint: Joint, partition: Partition) -> Runs:
     """Cut the pieces into runs, and pack what crosses between those."""
     pieces = (partition.forward, partition.dx, *(part.piece for part in partition.dw))
-    parts = [segments(joint.graph, piece) for piece in pieces]
+    parts = [segments(joint.graph, piece, MOST_NODES) for piece in pieces]
     packed = pack_small(joint.graph, [run for runs in parts for run in runs], {*joint.outs, *joint.dxs, *joint.dws})
     found: List[PieceRuns] = []
     start = 0
@@ -55,11 +58,11 @@ def plan_runs(joint: Joint, partition: Partition) -> Runs:
     return Runs(packed.graph, forward, dx, tuple(dw), groups)
 
 
-def _names(values, packs) -> Tuple[str, ...]:
+def _names(values: Iterable[str], packs: Mapping[str, str]) -> Tuple[str, ...]:
     return tuple(dict.fromkeys(packs.get(value, value) for value in values))
 
 
-def _gathered(piece: Piece, runs: Tuple[Piece, ...], packs) -> PieceRuns:
+def _gathered(piece: Piece, runs: Tuple[Piece, ...], packs: Mapping[str, str]) -> PieceRuns:
     """The runs of a piece; what crosses between them only is not seen from outside."""
     nodes = piece.nodes.union(*(run.nodes for run in runs))
     return PieceRuns(replace(piece, nodes=nodes, reads=_names(piece.reads, packs), gives=_names(piece.gives, packs)),

@@ -20,7 +20,7 @@ _COST_OF_A_RUN = 10
 """In tensors handed over: a run costs some tenths of a millisecond, a tensor some hundredths."""
 
 
-def segments(graph: JointGraph, piece: Piece, most: int = MOST_OPERATIONS - ROOM) -> Tuple[Piece, ...]:
+def segments(graph: JointGraph, piece: Piece, most: int) -> Tuple[Piece, ...]:
     """A piece as pieces of at most ``most`` nodes, one to be run after the other, cut where few tensors cross.
 
     A piece with effects, or one that cannot be cut so, stays as it is: what reads a Parameter before and after it is

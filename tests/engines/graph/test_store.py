@@ -19,7 +19,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from mindspore_zb import options
 from mindspore_zb.api import run_forward
 from mindspore_zb.engines.graph import cache, fingerprint, store
-from mindspore_zb.engines.graph.blueprint import Blueprint, Layout, PieceCode
+from mindspore_zb.engines.graph.blueprint import Blueprint, Layout, PieceCode, RunCode
 from mindspore_zb.engines.graph.joint import Call
 from mindspore_zb.engines.graph.outputs import NestedResult
 from mindspore_zb.engines.graph.partition import CutSettings, GroupLayout
@@ -218,7 +218,7 @@ def stored(tmp_path):
 
 @pytest.mark.parametrize("damage", [
     lambda content: b"", lambda content: content[:40], lambda content: content[:-1], lambda content: content + b"x",
-    lambda content: b"\x80" * len(content), lambda content: content.replace(b"pieces 1", b"pieces 2"),
+    lambda content: b"\x80" * len(content), lambda content: content.replace(b"pieces 2", b"pieces 1"),
     lambda content: content[:200] + bytes([content[200] ^ 1]) + content[201:]])
 def test_a_damaged_file_is_told_and_replaced(damage, tmp_path, compiled):
     check(Net(), tmp_path)
@@ -291,10 +291,11 @@ def test_a_file_that_cannot_be_read(tmp_path, compiled):
 # --- what a file holds ------------------------------------------------------------------------------------------------
 
 def some_blueprint(constants, main):
-    code = PieceCode(b"\x00\xff data", ("a", "b"), (((2, 3), ms.float16), ((), ms.bool_)), ("s", ""), ("c",), ("d:w",))
+    run = RunCode(b"\x00\xff data", ("a", "b"), (((2, 3), ms.float16), ((), ms.bool_)), ("c", "t"), ("t",))
+    code = PieceCode((run, replace(run, gives=())), ("a", "b"), ("s", ""), ("c",), ("d:w",))
     layout = Layout(("x",), ("s",), {"d:w": 4}, constants, ("o",), (((5,), ms.bfloat16),), ("g",), (0, 2), main, None,
                     (GroupLayout((0, 1), ("v", "v"), ("n",), ("MatMul",)),), 7, 9)
-    return Blueprint(layout, code, replace(code, data=b""), (code, code))
+    return Blueprint(layout, code, replace(code, runs=()), (code, code))
 
 
 def test_all_comes_back():

@@ -1,0 +1,214 @@
+"""Small tensors cross in packs: with the same values, held for no longer, and refused if a pack were taken apart wrongly."""
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import Parameter, nn, ops
+from mindspore.train.mind_ir_pb2 import ModelProto
+
+from mindspore_zb import options
+from mindspore_zb.engines.graph import packing, runs
+from mindspore_zb.engines.graph.cache import clear_programs
+from mindspore_zb.engines.graph.checking import check_model
+from mindspore_zb.engines.graph.emit import emit_piece
+from mindspore_zb.engines.graph.joint import Call, compile_joint
+from mindspore_zb.engines.graph.partition import CutSettings, cut_joint
+from mindspore_zb.engines.graph.reading import index_model
+from mindspore_zb.errors import MalformedGraphError
+from mindspore_zb.structure import flatten
+
+from tests.engines.graph.test_engine import Mlp, check, graph, normal
+from tests.engines.graph.test_segments import Chain, planned  # noqa: F401  # pylint: disable=unused-import
+from tests.networks.compare import assert_same, unsplit_grads
+from tests.test_values_random import check as check_program
+from tests.networks.compiled import function_of
+
+
+def packs_of(grad_fn):
+    """The shapes and dtypes of the packs that a recording holds."""
+    return sorted((tuple(value.shape), str(value.dtype)) for name, value in grad_fn._recording.values.items()
+                  if name.startswith("packing."))
+
+
+class TestValues:
+    """Whatever is packed."""
+
+    @pytest.mark.parametrize("dtype", [ms.float32, ms.float16, ms.float64, ms.bfloat16], ids=str)
+    def test_floats(self, dtype):
+        def fn(x):
+            x = ops.cast(x, dtype)
+            for _ in range(4):
+                x = ops.tanh(x) * ops.sin(x)
+            return ops.cast(x, ms.float32)
+
+        x, sens = normal(2, 3), normal(2, 3, seed=1)
+        _, grad_fn = graph(fn, x, weights=())
+        assert all(str(dtype) == found for _, found in packs_of(grad_fn)) and packs_of(grad_fn)
+        right = unsplit_grads(fn, (x,), (), sens)
+        tolerance = {"Float16": 2e-3, "BFloat16": 2e-2}.get(str(dtype))
+        assert_same(grad_fn.compute_input_grad(sens), right.dx, "dx", tolerance)
+
+    def test_masks_and_integers(self):
+        def fn(x):
+            for step in range(4):
+                index = ops.cast(ops.argmax(x, 1), ms.int32)
+                x = ops.select(x > 0.1 * step, x * 2, x * x) + ops.gather(x, index, 0)
+            return x
+
+        _, grad_fn = graph(fn, normal(3, 3), weights=())
+        assert {dtype for _, dtype in packs_of(grad_fn)} >= {"Bool", "Float32"}
+        check(fn, normal(3, 3), ())
+
+    @pytest.mark.parametrize("shape", [(), (1,), (0, 3), (2, 1, 3)])
+    def test_shapes(self, shape):
+        def fn(x):
+            for _ in range(5):
+                x = ops.tanh(x) * ops.sin(x)
+            return x
+
+        _, grad_fn = graph(fn, normal(*shape), weights=())
+        assert packs_of(grad_fn) == ([] if 0 in shape else [((10, *shape), "Float32")])
+        if 0 not in shape:
+            check(fn, normal(*shape), ())
+
+    def test_results_are_no_parts_of_packs(self):
+        weights = [Parameter(normal(4, 4, seed=seed), name=f"w{seed}") for seed in range(4)]
+
+        def fn(x):
+            outs = ()
+            for weight in weights:
+                x = ops.tanh(x @ weight)
+                outs += (x,)
+            return outs
+
+        x, sens = normal(4, 4), tuple(normal(4, 4, seed=seed) for seed in range(4))
+        outs, grad_fn = graph(fn, x, weights=weights)
+        right = unsplit_grads(fn, (x,), weights, sens)
+        assert_same(outs, right.out, "out")
+        for out in outs:
+            out.add_(1.0)  # what the caller does to them is not seen by a pack that copied them
+        outs, grad_fn = graph(fn, x, weights=weights)
+        assert_same((grad_fn.compute_input_grad(sens), grad_fn.compute_weight_grad()), (right.dx, right.dw), "gradients")
+
+    @pytest.mark.slow
+    @pytest.mark.filterwarnings("ignore::mindspore_zb.fallback.FallbackWarning")
+    @pytest.mark.parametrize("first", range(0, 40, 10))
+    def test_random_programs_in_short_runs(self, first, tmp_path, monkeypatch):
+        monkeypatch.setattr(runs, "MOST_NODES", 6)
+        monkeypatch.setattr(packing, "FEWEST", 1)
+        for seed in range(first, first + 10):
+            check_program(seed, lambda program, weights: ms.jit(function_of(program, weights, tmp_path)))
+
+
+class TestMemory:
+    """What is held is what would be held without packs."""
+
+    @pytest.mark.parametrize("pieces", ["auto", None])
+    @pytest.mark.parametrize("steps", [4, 60])
+    def test_bytes_at_every_moment(self, steps, pieces, monkeypatch):
+        net = nn.SequentialCell(Chain(steps), Mlp(4, 5), Chain(3))
+        x, sens, found, held_packs = normal(3, 4), normal(3, 4, seed=1), [], []
+        for small in (0, packing.SMALL):
+            monkeypatch.setattr(packing, "SMALL", small)
+            clear_programs()
+            with options(graph_pieces=pieces):
+                _, grad_fn = graph(net, x, weights=net.trainable_params())
+            moments = [sum(grad_fn._recording.held_storages().values())]
+            held_packs.append(packs_of(grad_fn))
+            grad_fn.compute_input_grad(sens)
+            moments.append(grad_fn.nbytes)
+            for group in grad_fn.weight_groups:
+                group.compute()
+                moments.append(grad_fn.nbytes)
+            found.append(moments)
+        clear_programs()
+        assert found[0] == found[1] and found[0][-1] == 0 and held_packs[1] and not held_packs[0]
+
+    def test_large_ones_cross_alone(self, monkeypatch):
+        monkeypatch.setattr(packing, "SMALL", 3 * 4 * 4)
+        clear_programs()
+        for rows, packed in ((3, True), (4, False)):
+            net = Chain(5)
+            _, grad_fn = graph(net, normal(rows, 4), weights=net.trainable_params())
+            assert bool(packs_of(grad_fn)) == packed
+        clear_programs()
+
+    def test_packs_are_of_limited_size(self, monkeypatch):
+        monkeypatch.setattr(packing, "MOST", 8)
+        net = Chain(10)
+        check(net, normal(3, 4), net.trainable_params())
+        clear_programs()
+        _, grad_fn = graph(net, normal(3, 4), weights=net.trainable_params())
+        sizes = [shape[0] for shape, _ in packs_of(grad_fn)]
+        assert max(sizes) == 8 and len(sizes) > 1
+        clear_programs()
+
+
+class TestRefused:
+    """A run that packs or unpacks in another way than planned does not reach the loader."""
+
+    @pytest.fixture(scope="class")
+    def plan(self):
+        leaves, structure = flatten(((normal(2, 3),), {}))
+
+        def fn(x):
+            for _ in range(5):
+                x = ops.tanh(x) * ops.sin(x)
+            return x
+
+        joint = compile_joint(Call(fn, structure, leaves, (0,), (), False))
+        return runs.plan_runs(joint, cut_joint(joint, CutSettings()))
+
+    def models(self, plan):
+        original = index_model(plan.graph.model)
+        for piece in (plan.forward, plan.dx):
+            run, = piece.runs
+            yield emit_piece(plan.graph, run, f"test_{run.name}"), original
+
+    def test_as_they_are(self, plan):
+        for model, original in self.models(plan):
+            check_model(model, original)
+            assert {"Stack", "Unstack"} & {primitive.op_type for primitive in model.primitives}
+
+    def test_in_another_order(self, plan):
+        forward, backward = self.models(plan)
+        for model, original in (forward, backward):
+            for node in self.packing_nodes(model):
+                changed = ModelProto()
+                changed.CopyFrom(model)
+                node = next(other for other in changed.graph.node if other.name == node.name)
+                if len(node.input) == 2:  # an entry of a stack: take another
+                    node.input[1] = next(other.input[1] for other in self.packing_nodes(changed)
+                                         if len(other.input) == 2 and other.input[1] != node.input[1])
+                else:
+                    node.input[0], node.input[1] = node.input[1], node.input[0]
+                with pytest.raises(MalformedGraphError, match="in the original graph|stands for"):
+                    check_model(changed, original)
+
+    def packing_nodes(self, model):
+        return [node for node in model.graph.node if node.name.startswith("packing.") and len(node.input) > 1]
+
+    def test_along_another_axis(self, plan):
+        for model, original in self.models(plan):
+            changed = ModelProto()
+            changed.CopyFrom(model)
+            for primitive in changed.primitives:
+                if primitive.op_type in ("Stack", "Unstack"):
+                    next(attribute for attribute in primitive.attribute if attribute.name == "axis").i = 1
+            with pytest.raises(MalformedGraphError, match="is not that of the original graph"):
+                check_model(changed, original)
+
+
+def test_a_call_of_many_small_residuals_hands_over_few(planned):  # noqa: F811
+    def fn(x):
+        for _ in range(34):
+            x = ops.tanh(x) * ops.sin(x)
+        return x
+
+    _, grad_fn = graph(fn, normal(2, 2), weights=())
+    plan, = planned
+    assert sum(len(run.gives) for run in plan.forward.runs) <= 6
+    assert sum(len(run.reads) for run in plan.dx.runs) <= 12
+    sens = np.ones((2, 2), np.float32)
+    right = unsplit_grads(fn, (normal(2, 2),), (), ms.Tensor(sens))
+    assert_same(grad_fn.compute_input_grad(ms.Tensor(sens)), right.dx, "dx")
