@@ -20,8 +20,8 @@ from mindspore_zb.structure import flatten
 from tests.engines.graph.test_engine import Mlp, check, graph, normal
 from tests.engines.graph.test_segments import Chain, planned  # noqa: F401  # pylint: disable=unused-import
 from tests.networks.compare import assert_same, unsplit_grads
-from tests.test_values_random import check as check_program
 from tests.networks.compiled import function_of
+from tests.test_values_random import NOT_COMPILED, check_all
 
 
 def packs_of(grad_fn):
@@ -33,7 +33,7 @@ def packs_of(grad_fn):
 class TestValues:
     """Whatever is packed."""
 
-    @pytest.mark.parametrize("dtype", [ms.float32, ms.float16, ms.float64, ms.bfloat16], ids=str)
+    @pytest.mark.parametrize("dtype", [ms.float32, ms.float16, ms.float64], ids=str)
     def test_floats(self, dtype):
         def fn(x):
             x = ops.cast(x, dtype)
@@ -45,8 +45,7 @@ class TestValues:
         _, grad_fn = graph(fn, x, weights=())
         assert all(str(dtype) == found for _, found in packs_of(grad_fn)) and packs_of(grad_fn)
         right = unsplit_grads(fn, (x,), (), sens)
-        tolerance = {"Float16": 2e-3, "BFloat16": 2e-2}.get(str(dtype))
-        assert_same(grad_fn.compute_input_grad(sens), right.dx, "dx", tolerance)
+        assert_same(grad_fn.compute_input_grad(sens), right.dx, "dx", 2e-3 if dtype == ms.float16 else None)
 
     def test_masks_and_integers(self):
         def fn(x):
@@ -67,7 +66,7 @@ class TestValues:
             return x
 
         _, grad_fn = graph(fn, normal(*shape), weights=())
-        assert packs_of(grad_fn) == ([] if 0 in shape else [((10, *shape), "Float32")])
+        assert [(found[1:], dtype) for found, dtype in packs_of(grad_fn)] == ([] if 0 in shape else [(shape, "Float32")])
         if 0 not in shape:
             check(fn, normal(*shape), ())
 
@@ -96,8 +95,8 @@ class TestValues:
     def test_random_programs_in_short_runs(self, first, tmp_path, monkeypatch):
         monkeypatch.setattr(runs, "MOST_NODES", 6)
         monkeypatch.setattr(packing, "FEWEST", 1)
-        for seed in range(first, first + 10):
-            check_program(seed, lambda program, weights: ms.jit(function_of(program, weights, tmp_path)))
+        engines = check_all(first, lambda program, weights: ms.jit(function_of(program, weights, tmp_path)), NOT_COMPILED)
+        assert engines and {engine for engine, _ in engines.values()} == {"graph"}
 
 
 class TestMemory:
@@ -147,7 +146,7 @@ class TestMemory:
 class TestRefused:
     """A run that packs or unpacks in another way than planned does not reach the loader."""
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def plan(self):
         leaves, structure = flatten(((normal(2, 3),), {}))
 
