@@ -169,23 +169,23 @@ class TestRefused:
             check_model(model, original)
             assert {"Stack", "Unstack"} & {primitive.op_type for primitive in model.primitives}
 
-    def test_in_another_order(self, plan):
-        forward, backward = self.models(plan)
-        for model, original in (forward, backward):
-            for node in self.packing_nodes(model):
-                changed = ModelProto()
-                changed.CopyFrom(model)
-                node = next(other for other in changed.graph.node if other.name == node.name)
-                if len(node.input) == 2:  # an entry of a stack: take another
-                    node.input[1] = next(other.input[1] for other in self.packing_nodes(changed)
-                                         if len(other.input) == 2 and other.input[1] != node.input[1])
-                else:
-                    node.input[0], node.input[1] = node.input[1], node.input[0]
-                with pytest.raises(MalformedGraphError, match="in the original graph|stands for"):
-                    check_model(changed, original)
-
-    def packing_nodes(self, model):
-        return [node for node in model.graph.node if node.name.startswith("packing.") and len(node.input) > 1]
+    @pytest.mark.parametrize("piece", [0, 1], ids=["packing", "unpacking"])
+    def test_in_another_order(self, plan, piece):
+        model, original = list(self.models(plan))[piece]
+        several = [node.name for node in model.graph.node if node.name.startswith("packing.") and len(node.input) > 1]
+        assert several
+        for before, name in zip([*several[-1:], *several], several):
+            changed = ModelProto()
+            changed.CopyFrom(model)
+            nodes = {node.name: node for node in changed.graph.node}
+            if piece == 0:
+                nodes[name].input[0], nodes[name].input[1] = nodes[name].input[1], nodes[name].input[0]
+            elif before != several[-1]:
+                nodes[name].input[1] = nodes[before].input[1]  # the entry before
+            else:
+                continue
+            with pytest.raises(MalformedGraphError, match="in the original graph"):
+                check_model(changed, original)
 
     def test_along_another_axis(self, plan):
         for model, original in self.models(plan):
