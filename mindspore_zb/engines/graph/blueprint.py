@@ -165,7 +165,10 @@ def _last_reads(piece: PieceRuns) -> List[Tuple[str, ...]]:
     last = {value: number for number, run in enumerate(piece.runs) for value in run.reads}
     for value in (*piece.whole.reads, *piece.whole.gives):
         last.pop(value, None)
-    return [tuple(value for value, place in last.items() if place == number) for number in range(len(piece.runs))]
+    found: List[List[str]] = [[] for _ in piece.runs]
+    for value, number in last.items():
+        found[number].append(value)
+    return list(map(tuple, found))
 
 
 def _run_code(graph: JointGraph, run: Piece, last: Tuple[str, ...], original: ModelIndex) -> RunCode:

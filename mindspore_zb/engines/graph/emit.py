@@ -3,7 +3,7 @@
 Nodes and primitives are copied as they are; only the inputs, the returned tuple and the order of effects are new.
 """
 
-from typing import Any, Dict, Iterator, List, Sequence, Set, Tuple
+from typing import Any, Dict, List, Sequence, Set, Tuple
 
 from mindspore_zb.engines.graph.mindir import REFERENCE, JointGraph
 from mindspore_zb.engines.graph.native import mindir
@@ -44,18 +44,16 @@ class _Emitter:
         self._piece = piece
         self._name = name
         self._effects = frozenset(graph.effects) & piece.nodes
-        self._primitives = {primitive.op_type: primitive.name for primitive in graph.model.primitives}
-        self._used: Set[str] = set()
+        self._used: Dict[str, None] = {}
         self._renamed: Dict[str, str] = {}
         self._monads: Dict[str, str] = {}
-        self.model = mindir.ModelProto()
-        self.model.CopyFrom(_template(graph))
+        self.model = _without(graph.model, ("functions", "primitives", "graph"))
+        self.model.graph.CopyFrom(_without(graph.model.graph, ("node", "parameter", "input", "output")))
         self.model.graph.name = name
         self._add_inputs()
         last = self._add_nodes()
         self._add_result(last)
-        self.model.primitives.extend(primitive for primitive in graph.model.primitives
-                                     if primitive.name in self._used)
+        self.model.primitives.extend(graph.primitives[primitive] for primitive in self._used)
 
     def _add_inputs(self) -> None:
         for number, value in enumerate(plain_reads(self._graph, self._piece)):
@@ -69,43 +67,35 @@ class _Emitter:
                                           if entry.name in written)
 
     def _add_nodes(self) -> str:
-        """Copy what the piece needs; returns the last of its effects' order, or ""."""
-        needed = self._needed()
+        """Copy what the piece needs, first what takes packs apart; returns the last of its effects' order, or ""."""
+        graph = self._graph
+        entries = self._piece.unpacked.values()
+        first = {name for entry in entries for name in (entry, *graph.proto(entry).input)}
         last = ""
-        for name, proto in self._in_order():
-            if name not in needed or self._graph.resolve(name) != name:
-                continue
-            if self._graph.kind(name) == "UpdateState":
+        for name in sorted(self._needed(), key=lambda name: (name not in first, graph.place(name))):
+            proto = graph.proto(name)
+            if graph.kind(name) == "UpdateState":
                 last = self._add_order(name, proto) or last
                 continue
             self._copy(proto, [self._source(entry) for entry in proto.input])
         return last
 
-    def _in_order(self) -> Iterator[Tuple[str, Any]]:
-        """All exported nodes, those first that take packs apart."""
-        protos = dict(self._graph.protos())
-        entries = self._piece.unpacked.values()
-        first = {name for entry in entries for name in (entry, *protos[entry].input)}
-        yield from (item for item in protos.items() if item[0] in first)
-        yield from (item for item in protos.items() if item[0] not in first)
-
     def _needed(self) -> Set[str]:
         """All exported nodes that must be there: the piece's own, and what holds or gathers for them."""
-        graph, given = self._graph, set(self._renamed)
-        needed = {graph.resolve(value) for value in (*self._piece.gives, *self._effects,
-                                                     *self._piece.unpacked.values())}
+        graph, found = self._graph, set()
+        waiting = [graph.resolve(value) for value in (*self._piece.gives, *self._effects,
+                                                      *self._piece.unpacked.values())]
         if self._effects:
-            needed.update(name for name, _ in graph.protos() if graph.kind(name) == "UpdateState")
-        for name, proto in reversed(list(graph.protos())):
-            if name not in needed or name in given:
+            waiting.extend(name for name, _ in graph.protos() if graph.kind(name) == "UpdateState")
+        while waiting:
+            name = waiting.pop()
+            if name in found or name in self._renamed or not graph.kind(name) or \
+                    (graph.computes(name) and name not in self._piece.nodes):
                 continue
-            if graph.computes(name) and name not in self._piece.nodes:
-                if graph.kind(name) != "UpdateState":
-                    needed.discard(name)
-                continue
-            needed.update(graph.resolve(entry) for entry in proto.input if graph.kind(name) != "UpdateState"
-                          or graph.is_constant(entry))
-        return needed - given
+            found.add(name)
+            waiting.extend(graph.resolve(entry) for entry in graph.proto(name).input
+                           if graph.kind(name) != "UpdateState" or graph.is_constant(entry))
+        return found
 
     def _source(self, entry: str) -> str:
         entry = self._graph.resolve(entry)
@@ -160,10 +150,11 @@ class _Emitter:
         output.attr_info.name = ""
 
     def _node(self, kind: str, name: str, inputs: Sequence[str]) -> Any:
-        if kind not in self._primitives:
+        primitive = self._graph.primitive_of(kind)
+        if primitive is None:
             raise UnsupportedError(f"its graph has no {kind}, which a piece of it needs")
         node = self.model.graph.node.add()
-        node.op_type, node.name, node.domain = REFERENCE + self._primitives[kind], name, f"Default/{kind}"
+        node.op_type, node.name, node.domain = REFERENCE + primitive, name, f"Default/{kind}"
         node.output.append(name)
         node.input.extend(inputs)
         self._use(node.op_type)
@@ -171,16 +162,17 @@ class _Emitter:
 
     def _use(self, kind: str) -> None:
         if kind.startswith(REFERENCE):
-            self._used.add(kind[len(REFERENCE):])
+            self._used[kind[len(REFERENCE):]] = None
 
 
-def _template(graph: JointGraph) -> Any:
-    """The model without its content."""
-    model = mindir.ModelProto()
-    model.CopyFrom(graph.model)
-    for field in ("functions", "primitives"):
-        model.ClearField(field)
-    for field in ("node", "parameter", "input", "output"):
-        model.graph.ClearField(field)
-    return model
-
+def _without(message: Any, left_out: Sequence[str]) -> Any:
+    """A copy of a message without some of its fields, which are not even read: they may be large."""
+    found = type(message)()
+    for field, value in message.ListFields():
+        if field.name in left_out:
+            continue
+        if isinstance(value, (str, bytes, int, float)):
+            setattr(found, field.name, value)
+        else:
+            getattr(found, field.name).MergeFrom(value)
+    return found

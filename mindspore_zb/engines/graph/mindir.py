@@ -41,6 +41,7 @@ class JointGraph:
         order: names of the nodes that compute, each after what it reads.
         written: parameters that some node writes.
         effects: nodes that do more than compute their result, such as to write a parameter or to print.
+        primitives: the primitives by name.
     """
 
     def __init__(self, model: Any):
@@ -53,7 +54,10 @@ class JointGraph:
             if len(node.output) != 1:
                 raise UnsupportedError(f"its node {node.name} has {len(node.output)} outputs")
             self._protos[node.output[0]] = node
-        self._kinds = {primitive.name: primitive.op_type for primitive in model.primitives}
+        self._places = {name: place for place, name in enumerate(self._protos)}
+        self.primitives = {primitive.name: primitive for primitive in model.primitives}
+        self._kinds = {name: primitive.op_type for name, primitive in self.primitives.items()}
+        self._primitive_of = {kind: name for name, kind in self._kinds.items()}
         self.inputs = tuple(entry.name for entry in graph.input)
         self.parameters = tuple(entry.name for entry in graph.parameter)
         self._given = {entry.name: entry for entry in (*graph.input, *graph.parameter)}
@@ -80,6 +84,14 @@ class JointGraph:
             return ""
         kind = node.op_type
         return self._kinds.get(kind[len(REFERENCE):], kind) if kind.startswith(REFERENCE) else kind
+
+    def place(self, name: str) -> int:
+        """The place of a node in the exported graph's order."""
+        return self._places[name]
+
+    def primitive_of(self, kind: str) -> Optional[str]:
+        """The name of a primitive of this operation; None if there is none."""
+        return self._primitive_of.get(kind)
 
     def protos(self) -> Iterator[Tuple[str, Any]]:
         """All nodes of the exported graph in its order, by output."""

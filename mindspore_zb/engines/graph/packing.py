@@ -7,8 +7,10 @@ runs, so that nothing is held for longer than it would be alone.
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Any, Collection, Dict, List, Sequence, Tuple
+from functools import lru_cache
+from typing import Any, Collection, Dict, FrozenSet, List, Sequence, Set, Tuple
 
+import mindspore
 from mindspore import nn, ops
 
 from mindspore_zb.engines.graph.mindir import REFERENCE, JointGraph
@@ -50,24 +52,29 @@ def pack_small(graph: JointGraph, runs: Sequence[Piece], kept: Collection[str]) 
     packs = choose_packs(graph, runs, frozenset(kept))
     if not packs:
         return Packed(graph, tuple(runs), {})
-    extended, stacks, entries = _with_packing(graph, packs)
-    packs_of = {value: stack for pack, stack in zip(packs, stacks) for value in pack}
-    entry_of = {value: entry for pack, of_pack in zip(packs, entries) for value, entry in zip(pack, of_pack)}
-    return Packed(extended, tuple(_packed_run(extended, run, packs_of, entry_of) for run in runs), packs_of)
+    extension = _Extension(graph)
+    packs_of: Dict[str, str] = {}
+    entry_of: Dict[str, str] = {}
+    for pack in packs:
+        stack, entries = extension.add(pack)
+        packs_of.update(dict.fromkeys(pack, stack))
+        entry_of.update(zip(pack, entries))
+    extended, stacks = JointGraph(extension.model), frozenset(packs_of.values())
+    return Packed(extended, tuple(_packed_run(extended, run, packs_of, entry_of, stacks) for run in runs), packs_of)
 
 
 def choose_packs(graph: JointGraph, runs: Sequence[Piece], kept: Collection[str]) -> List[Tuple[str, ...]]:
     """Small values of equal shape and dtype that one run gives and the same others read; the largest packs first."""
-    readers: Dict[str, Tuple[int, ...]] = {}
+    readers: Dict[str, List[int]] = {}
     for number, run in enumerate(runs):
         for value in run.reads:
-            readers[value] = (*readers.get(value, ()), number)
+            readers.setdefault(value, []).append(number)
     alike: Dict[Any, List[str]] = {}
     for number, run in enumerate(runs):
         for value in run.gives:
             if value in readers and value not in kept and graph.is_static_tensor(value) \
                     and 0 < graph.nbytes(value) <= SMALL:
-                alike.setdefault((number, readers[value], graph.meta(value)), []).append(value)
+                alike.setdefault((number, tuple(readers[value]), graph.meta(value)), []).append(value)
     operations = Counter({number: len(run.nodes) for number, run in enumerate(runs)})
     found = []
     for (writer, of_reader, _), values in sorted(alike.items(), key=lambda item: -len(item[1])):
@@ -81,64 +88,103 @@ def choose_packs(graph: JointGraph, runs: Sequence[Piece], kept: Collection[str]
 
 
 class _Packing(nn.Cell):
-    """Stacks the first tensors in groups, and takes the stacks behind them apart."""
+    """Takes a stack of two tensors apart, and stacks two."""
 
-    def __init__(self, sizes: Tuple[int, ...]):
-        super().__init__()
-        self.sizes = sizes
-
-    def construct(self, *tensors):
-        start, result = 0, ()
-        for size in self.sizes:
-            result += (ops.stack(tensors[start:start + size]),)
-            start += size
-        for number in range(len(self.sizes)):
-            result += ops.unstack(tensors[start + number])[::-1]  # backwards, else they are returned as one
-        return result
+    def construct(self, stack, one, other):
+        return ops.stack((one, other)), *ops.unstack(stack)[::-1]  # backwards, else they are returned as one
 
 
-def _with_packing(graph: JointGraph, packs: Sequence[Tuple[str, ...]]) -> Tuple[JointGraph, List[str], List[List[str]]]:
-    """The graph with nodes that stack each pack and take it apart again, as MindSpore itself writes such nodes; the
-    values of the stacks, and of the entries of each."""
-    sizes = tuple(map(len, packs))
-    metas = [graph.meta(pack[0]) for pack in packs]
-    tensors = [zeros(*meta) for meta, size in zip(metas, sizes) for _ in range(size)]
-    tensors += [zeros((size, *shape), dtype) for (shape, dtype), size in zip(metas, sizes)]
-    template = JointGraph(export_graph(_Packing(sizes), tensors))
-    results = template.result()
-    stacks, flat = results[:len(packs)], results[len(packs):]
-    entries = []
-    for size in sizes:
-        entries.append([_PREFIX + value for value in flat[size - 1::-1]])
-        flat = flat[size:]
-    given = dict(zip(template.inputs, (*(value for pack in packs for value in pack),
-                                       *(_PREFIX + value for value in stacks))))
-    return _spliced(graph, template, given), [_PREFIX + value for value in stacks], entries
+@dataclass(frozen=True)
+class _Template:
+    """How MindSpore writes the nodes that pack and unpack two tensors."""
+
+    gather: Any
+    stack: Any
+    unstack: Any
+    entry: Any
+    index: Any
+    primitives: Dict[str, Any]
 
 
-def _spliced(graph: JointGraph, template: JointGraph, given: Dict[str, str]) -> JointGraph:
-    """``graph`` with the nodes of ``template`` behind its own; ``given`` says what the inputs of the template are."""
-    model = mindir.ModelProto()
-    model.CopyFrom(graph.model)
-    for primitive in template.model.primitives:
-        model.primitives.add().CopyFrom(primitive)
-        model.primitives[-1].name = _PREFIX + primitive.name
-    for name, proto in template.protos():
-        if name == template.model.graph.output[0].name:
-            continue
-        node = model.graph.node.add()
-        node.CopyFrom(proto)
-        node.name = node.output[0] = _PREFIX + name
-        if proto.op_type.startswith(REFERENCE):
-            node.op_type = REFERENCE + _PREFIX + proto.op_type[len(REFERENCE):]
-        node.input[:] = [given.get(entry, _PREFIX + entry) for entry in proto.input]
-    return JointGraph(model)
+@lru_cache(maxsize=None)
+def _template() -> _Template:
+    dtype = mindspore.float32
+    graph = JointGraph(export_graph(_Packing(), [zeros((2, 3), dtype), zeros((3,), dtype), zeros((3,), dtype)]))
+    stacked, entry, _ = graph.result()
+    stack, entry = graph.proto(stacked), graph.proto(entry)
+    unstack, index = (graph.proto(name) for name in entry.input)
+    return _Template(graph.proto(stack.input[0]), stack, unstack, entry, index, dict(graph.primitives))
 
 
-def _packed_run(graph: JointGraph, run: Piece, packs_of: Dict[str, str], entry_of: Dict[str, str]) -> Piece:
+class _Extension:
+    """A graph to which nodes that pack are added, as MindSpore itself would write them."""
+
+    def __init__(self, graph: JointGraph):
+        self._graph = graph
+        self._template = _template()
+        self._primitives: Set[str] = set()
+        self.model = mindir.ModelProto()
+        self.model.CopyFrom(graph.model)
+
+    def add(self, values: Sequence[str]) -> Tuple[str, List[str]]:
+        """Add what stacks these values, and takes the stack apart; returns the stack and its entries."""
+        count, template = len(values), self._template
+        tensor, whole = mindir.TensorProto(), mindir.TensorProto()
+        source = self._graph.tensor_proto(values[0])
+        tensor.dims.extend(source.dims)
+        whole.dims.extend((count, *source.dims))
+        tensor.data_type = whole.data_type = source.data_type
+        name = f"{_PREFIX}{len(self.model.graph.node)}"
+        several = [tensor] * count
+        gather = self._node(template.gather, f"{name}.tensors", values, count, several)
+        stack = self._node(template.stack, f"{name}.stack", [gather], count, [whole])
+        apart = self._node(template.unstack, f"{name}.unstack", [stack], count, several)
+        entries = []
+        for number in range(count):
+            index = self._node(template.index, f"{name}.index{number}", [], count, [])
+            self.model.graph.node[-1].attribute[0].i = number
+            entries.append(self._node(template.entry, f"{name}.entry{number}", [apart, index], count, [tensor]))
+        return stack, entries
+
+    def _node(self, like: Any, name: str, inputs: Sequence[str], count: int, results: Sequence[Any]) -> str:
+        """Add a node like that of the template, with these inputs and results."""
+        node = self.model.graph.node.add()
+        node.CopyFrom(like)
+        node.name = node.output[0] = name
+        node.input[:] = inputs
+        if like.op_type.startswith(REFERENCE):
+            node.op_type = REFERENCE + self._primitive(like.op_type[len(REFERENCE):], count)
+            shape, = (attribute for attribute in node.attribute if attribute.name == "shape")
+            places = shape.tensors
+            if shape.values:
+                entry = shape.values[0]
+                del shape.values[:]
+                shape.values.extend([entry] * count)
+                places = [value.tensors[0] for value in shape.values]
+            for place, result in zip(places, results):
+                place.CopyFrom(result)
+        return name
+
+    def _primitive(self, like: str, count: int) -> str:
+        """The name of a primitive of the template for so many tensors."""
+        primitive = self._template.primitives[like]
+        name = f"{_PREFIX}{primitive.op_type}.{count}"
+        if name not in self._primitives:
+            self._primitives.add(name)
+            own = self.model.primitives.add()
+            own.CopyFrom(primitive)
+            own.name = name
+            for attribute in own.attribute:
+                if attribute.name in ("num", "N"):
+                    attribute.i = count
+        return name
+
+
+def _packed_run(graph: JointGraph, run: Piece, packs_of: Dict[str, str], entry_of: Dict[str, str],
+                stacks: FrozenSet[str]) -> Piece:
     """A run that takes and gives packs."""
     unpacked = {value: entry_of[value] for value in run.reads if value in packs_of}
     gives = tuple(dict.fromkeys(packs_of.get(value, value) for value in run.gives))
-    nodes = {graph.node_of(value) for value in unpacked.values()} | (set(gives) & set(packs_of.values()))
+    nodes = {graph.node_of(value) for value in unpacked.values()} | (stacks & set(gives))
     reads = tuple(dict.fromkeys(packs_of.get(value, value) for value in run.reads))
     return replace(run, nodes=run.nodes | nodes, reads=reads, gives=gives, unpacked=unpacked)

@@ -34,14 +34,16 @@ def segments(graph: JointGraph, piece: Piece, most: int) -> Tuple[Piece, ...]:
     cuts = cheapest_cuts(_crossing(graph, order, last), most)
     if cuts is None:
         return (piece,)
-    found = []
-    for number, (start, end) in enumerate(zip(cuts, cuts[1:])):
-        nodes = frozenset(order[start:end])
-        wanted = dict.fromkeys(value for value in piece.gives if graph.node_of(value) in nodes)
-        wanted.update(dict.fromkeys(value for value, place in last.items()
-                                    if place >= end and graph.node_of(value) in nodes))
-        found.append(Piece(f"{piece.name}_{number}", nodes, values_read(graph, order[start:end]), tuple(wanted)))
-    return tuple(found)
+    run_of = {node: number for number, (start, end) in enumerate(zip(cuts, cuts[1:])) for node in order[start:end]}
+    gives: List[Dict[str, None]] = [{} for _ in cuts[1:]]
+    for value in piece.gives:
+        gives[run_of[graph.node_of(value)]][value] = None
+    for value, place in last.items():
+        number = run_of[graph.node_of(value)]
+        if place >= cuts[number + 1]:
+            gives[number][value] = None
+    return tuple(Piece(f"{piece.name}_{number}", frozenset(order[start:end]), values_read(graph, order[start:end]),
+                       tuple(gives[number])) for number, (start, end) in enumerate(zip(cuts, cuts[1:])))
 
 
 def cheapest_cuts(crossing: Sequence[Optional[int]], most: int) -> Optional[List[int]]:

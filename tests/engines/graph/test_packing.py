@@ -12,13 +12,16 @@ from mindspore_zb.engines.graph.cache import clear_programs
 from mindspore_zb.engines.graph.checking import check_model
 from mindspore_zb.engines.graph.emit import emit_piece
 from mindspore_zb.engines.graph.joint import Call, compile_joint
+from mindspore_zb.engines.graph.mindir import JointGraph
+from mindspore_zb.engines.graph.native import export_graph
 from mindspore_zb.engines.graph.partition import CutSettings, cut_joint
 from mindspore_zb.engines.graph.reading import index_model
 from mindspore_zb.errors import MalformedGraphError
 from mindspore_zb.structure import flatten
+from mindspore_zb.tensors import zeros
 
 from tests.engines.graph.test_engine import Mlp, check, graph, normal
-from tests.engines.graph.test_segments import Chain, planned  # noqa: F401  # pylint: disable=unused-import
+from tests.engines.graph.test_segments import Chain
 from tests.networks.compare import assert_same, unsplit_grads
 from tests.networks.compiled import function_of
 from tests.test_values_random import NOT_COMPILED, check_all
@@ -143,6 +146,43 @@ class TestMemory:
         clear_programs()
 
 
+class _Own(nn.Cell):
+    """Packs and unpacks as a user would."""
+
+    def construct(self, stack, *tensors):
+        return ops.stack(tensors), ops.unstack(stack)[::-1]
+
+
+@pytest.mark.parametrize("count, shape, dtype", [(3, (2, 3), ms.float32), (7, (), ms.float16), (2, (4,), ms.bool_),
+                                                 (5, (1, 2, 3), ms.bfloat16)])
+def test_packs_are_written_as_mindspore_writes_them(count, shape, dtype):
+    graph = JointGraph(export_graph(_Own(), [zeros((count, *shape), dtype), *[zeros(shape, dtype)] * count]))
+    extension = packing._Extension(graph)
+    stack, entries = extension.add(graph.inputs[1:])
+    extended = JointGraph(extension.model)
+    check_model(extension.model)
+    own_stack, *own_entries = graph.result()
+
+    def same(name, other, inputs):
+        one, own = extended.proto(name), graph.proto(other)
+        assert list(one.attribute) == list(own.attribute) and list(one.node_attr) == list(own.node_attr)
+        assert one.domain == own.domain and list(one.input) == inputs and extended.kind(name) == graph.kind(other)
+        if extended.kind(name) != "Constant":
+            primitives = [of.primitives[proto.op_type[5:]] for of, proto in ((extended, one), (graph, own))]
+            assert list(primitives[0].attribute) == list(primitives[1].attribute)
+            assert primitives[0].prim_type == primitives[1].prim_type
+
+    gather = extended.proto(stack).input[0]
+    same(stack, own_stack, [gather])
+    same(gather, graph.proto(own_stack).input[0], list(graph.inputs[1:]))
+    for entry, own_entry in zip(entries, own_entries[::-1]):
+        apart, index = extended.proto(entry).input
+        same(entry, own_entry, [apart, index])
+        same(index, graph.proto(own_entry).input[1], [])
+        same(apart, graph.proto(own_entry).input[0], [stack])
+    assert len({*entries}) == len(entries) == count
+
+
 class TestRefused:
     """A run that packs or unpacks in another way than planned does not reach the loader."""
 
@@ -198,7 +238,7 @@ class TestRefused:
                 check_model(changed, original)
 
 
-def test_a_call_of_many_small_residuals_hands_over_few(planned):  # noqa: F811
+def test_a_call_of_many_small_residuals_hands_over_few(planned):
     def fn(x):
         for _ in range(34):
             x = ops.tanh(x) * ops.sin(x)

@@ -7,24 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mindspore import Parameter, nn, ops
 
-from mindspore_zb.engines.graph import blueprint, runs
+from mindspore_zb.engines.graph import runs
 from mindspore_zb.engines.graph.segments import MOST_OPERATIONS, cheapest_cuts
 
 from tests.engines.graph.test_engine import check, graph, normal
 from tests.networks.compare import assert_same, unsplit_grads
-
-
-@pytest.fixture
-def planned(monkeypatch):
-    """The plans of all programs that are compiled."""
-    plans, plan_runs = [], blueprint.plan_runs
-
-    def looking(joint, partition):
-        plans.append(plan_runs(joint, partition))
-        return plans[-1]
-
-    monkeypatch.setattr(blueprint, "plan_runs", looking)
-    return plans
 
 
 def parts_of(cuts):
