@@ -94,7 +94,7 @@ class TestValues:
 
     @pytest.mark.slow
     @pytest.mark.filterwarnings("ignore::mindspore_zb.fallback.FallbackWarning")
-    @pytest.mark.parametrize("first", range(0, 40, 10))
+    @pytest.mark.parametrize("first", range(0, 20, 10))
     def test_random_programs_in_short_runs(self, first, tmp_path, monkeypatch):
         monkeypatch.setattr(runs, "MOST_NODES", 6)
         monkeypatch.setattr(packing, "FEWEST", 1)
