@@ -45,6 +45,7 @@ class _Emitter:
         self._name = name
         self._effects = frozenset(graph.effects) & piece.nodes
         self._used: Dict[str, None] = {}
+        self._copied: Set[str] = set()
         self._renamed: Dict[str, str] = {}
         self._monads: Dict[str, str] = {}
         self.model = _without(graph.model, ("functions", "primitives", "graph"))
@@ -78,6 +79,8 @@ class _Emitter:
                 last = self._add_order(name, proto) or last
                 continue
             self._copy(proto, [self._source(entry) for entry in proto.input])
+            if graph.computes(name):
+                self._copied.add(name)
         return last
 
     def _needed(self) -> Set[str]:
@@ -111,14 +114,18 @@ class _Emitter:
         self._use(proto.op_type)
 
     def _add_order(self, name: str, proto: Any) -> str:
-        """The order of effects, without what is not of this piece."""
-        kept = [entry for entry in self._ordered(proto.input[1:])
-                if entry in self._piece.nodes and (entry in self._effects or self._graph.kind(entry) == "Load")]
+        """The order of effects, without what is not of this piece; one node for each that is waited for, as MindSpore
+        takes only the first into account."""
+        kept = [entry for entry in self._ordered(proto.input[1:]) if entry in self._copied]
         before = self._source(proto.input[0])
+        for number, entry in enumerate(kept, 1):
+            self._copy(proto, [before, entry])
+            if number < len(kept):
+                node = self.model.graph.node[-1]
+                before = node.name = node.output[0] = f"{self._name}:{proto.name}:{number}"
         if not kept:
             self._monads[name] = before
             return ""
-        self._copy(proto, [before, *kept])
         return name
 
     def _ordered(self, entries: Sequence[str]) -> List[str]:

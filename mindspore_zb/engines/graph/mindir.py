@@ -124,6 +124,18 @@ class JointGraph:
                 waiting.extend(self._reads[node])
         return found
 
+    def done_before(self, moment: str) -> Set[str]:
+        """The nodes that an order of effects has behind it; ``moment`` is a monad."""
+        found: Set[str] = set()
+        waiting = [moment]
+        while waiting:
+            name = self.resolve(waiting.pop())
+            if name not in found and name in self._protos:
+                found.add(name)
+                if self.kind(name) in ("UpdateState", *_TUPLES):
+                    waiting.extend(self._protos[name].input)
+        return found
+
     # --- values -------------------------------------------------------------------------------------------------------
 
     def resolve(self, name: str) -> str:

@@ -8,13 +8,12 @@ runs, so that nothing is held for longer than it would be alone.
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Collection, Dict, FrozenSet, List, Sequence, Set, Tuple
+from typing import Any, Collection, Dict, FrozenSet, List, Optional, Sequence, Set, Tuple
 
-import mindspore
 from mindspore import nn, ops
 
 from mindspore_zb.engines.graph.mindir import REFERENCE, JointGraph
-from mindspore_zb.engines.graph.native import export_graph, mindir
+from mindspore_zb.engines.graph.native import LoadedGraph, export_graph, mindir
 from mindspore_zb.engines.graph.partition import Piece
 from mindspore_zb.engines.graph.segments import MOST_OPERATIONS
 from mindspore_zb.tensors import zeros
@@ -69,11 +68,12 @@ def choose_packs(graph: JointGraph, runs: Sequence[Piece], kept: Collection[str]
     for number, run in enumerate(runs):
         for value in run.reads:
             readers.setdefault(value, []).append(number)
+    givers = Counter(value for run in runs for value in run.gives)  # several if it is computed again
     alike: Dict[Any, List[str]] = {}
     for number, run in enumerate(runs):
         for value in run.gives:
-            if value in readers and value not in kept and graph.is_static_tensor(value) \
-                    and 0 < graph.nbytes(value) <= SMALL:
+            if givers[value] == 1 and value in readers and value not in kept and graph.is_static_tensor(value) \
+                    and 0 < graph.nbytes(value) <= SMALL and _template(graph.meta(value)[1]) is not None:
                 alike.setdefault((number, tuple(readers[value]), graph.meta(value)), []).append(value)
     operations = Counter({number: len(run.nodes) for number, run in enumerate(runs)})
     found = []
@@ -107,10 +107,16 @@ class _Template:
 
 
 @lru_cache(maxsize=None)
-def _template() -> _Template:
-    dtype = mindspore.float32
-    graph = JointGraph(export_graph(_Packing(), [zeros((2, 3), dtype), zeros((3,), dtype), zeros((3,), dtype)]))
-    stacked, entry, _ = graph.result()
+def _template(dtype: Any) -> Optional[_Template]:
+    """None if the device cannot pack tensors of this dtype, as not every device has a kernel for each."""
+    arguments = [zeros((2, 3), dtype), zeros((3,), dtype), zeros((3,), dtype)]
+    try:
+        model = export_graph(_Packing(), arguments)
+        LoadedGraph(model.SerializeToString(), arguments)
+        graph = JointGraph(model)
+        stacked, entry, _ = graph.result()
+    except Exception:  # pylint: disable=broad-except  # whatever MindSpore raises; then each tensor crosses alone
+        return None
     stack, entry = graph.proto(stacked), graph.proto(entry)
     unstack, index = (graph.proto(name) for name in entry.input)
     return _Template(graph.proto(stack.input[0]), stack, unstack, entry, index, dict(graph.primitives))
@@ -121,14 +127,15 @@ class _Extension:
 
     def __init__(self, graph: JointGraph):
         self._graph = graph
-        self._template = _template()
         self._primitives: Set[str] = set()
+        self._template: Any = None
         self.model = mindir.ModelProto()
         self.model.CopyFrom(graph.model)
 
     def add(self, values: Sequence[str]) -> Tuple[str, List[str]]:
         """Add what stacks these values, and takes the stack apart; returns the stack and its entries."""
-        count, template = len(values), self._template
+        template = self._template = _template(self._graph.meta(values[0])[1])
+        count = len(values)
         tensor, whole = mindir.TensorProto(), mindir.TensorProto()
         source = self._graph.tensor_proto(values[0])
         tensor.dims.extend(source.dims)

@@ -118,7 +118,9 @@ def cut_joint(joint: Joint, settings: CutSettings) -> Partition:
     split = _split(joint, order)
     closure = frozenset(order[node] for node in split.closure if node < len(order))
     gathered = _gather(joint, order, split.groups, settings.pieces)
-    return _cross(joint, forward, closure, gathered, settings.recompute)
+    partition = _cross(joint, forward, closure, gathered, settings.recompute)
+    _refuse_overwritten(graph, partition.forward)
+    return partition
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,20 @@ def _refuse_repeated_writes(graph: JointGraph) -> None:
     for value, count in writes.items():
         if count > 1:
             raise UnsupportedError(f"it writes a Parameter {count} times ({value.rpartition('.')[2]})")
+
+
+def _refuse_overwritten(graph: JointGraph, forward: Piece) -> None:
+    """What a Load gives, and a view of it, is the Parameter itself: what is written later is what the backward reads."""
+    for value in forward.gives:
+        node = value
+        while graph.kind(node) in RECOMPUTE_LEVELS["views"] and graph.reads(node):
+            node = graph.reads(node)[0]
+        if graph.kind(node) == "Load":
+            parameter, moment = graph.proto(node).input
+            done = graph.done_before(moment)
+            if any(parameter in graph.proto(effect).input and effect not in done for effect in graph.effects):
+                raise UnsupportedError("its backward reads the value of a Parameter that it writes afterwards "
+                                       f"({parameter.rpartition('.')[2]})")
 
 
 def _split(joint: Joint, order: Sequence[str]) -> SplitPlan:

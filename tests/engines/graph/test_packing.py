@@ -50,6 +50,23 @@ class TestValues:
         right = unsplit_grads(fn, (x,), (), sens)
         assert_same(grad_fn.compute_input_grad(sens), right.dx, "dx", 2e-3 if dtype == ms.float16 else None)
 
+    def test_a_dtype_that_the_device_cannot_pack_crosses_alone(self, monkeypatch):
+        def fn(x, y):
+            z = ops.cast(x, ms.bfloat16)
+            for step in range(4):
+                z = z * ops.cast(y + float(step), ms.bfloat16)
+            return ops.cast(z, ms.float32)
+
+        inputs, sens = (normal(2, 3), normal(2, 3, seed=1)), normal(2, 3, seed=2)
+        right = unsplit_grads(fn, inputs, (), sens)
+        for can in (True, False):
+            if not can:
+                clear_programs()
+                monkeypatch.setattr(packing, "_template", lambda dtype: None)
+            _, grad_fn = graph(fn, *inputs, weights=(), grad_position=(0, 1))
+            assert can or not packs_of(grad_fn)
+            assert_same(grad_fn.compute_input_grad(sens), right.dx, "dx", 2e-2)
+
     def test_masks_and_integers(self):
         def fn(x):
             for step in range(4):
@@ -94,11 +111,14 @@ class TestValues:
 
     @pytest.mark.slow
     @pytest.mark.filterwarnings("ignore::mindspore_zb.fallback.FallbackWarning")
-    @pytest.mark.parametrize("first", range(0, 20, 10))
-    def test_random_programs_in_short_runs(self, first, tmp_path, monkeypatch):
-        monkeypatch.setattr(runs, "MOST_NODES", 6)
-        monkeypatch.setattr(packing, "FEWEST", 1)
-        engines = check_all(first, lambda program, weights: ms.jit(function_of(program, weights, tmp_path)), NOT_COMPILED)
+    @pytest.mark.parametrize("first, most, fewest, policy", [(0, 6, 1, "none"), (10, 8, 2, "elementwise"),
+                                                             (20, 10, 2, "cheap")])
+    def test_random_programs_in_short_runs(self, first, most, fewest, policy, tmp_path, monkeypatch):
+        monkeypatch.setattr(runs, "MOST_NODES", most)
+        monkeypatch.setattr(packing, "FEWEST", fewest)
+        with options(graph_recompute=policy):
+            engines = check_all(first, lambda program, weights: ms.jit(function_of(program, weights, tmp_path)),
+                                NOT_COMPILED)
         assert engines and {engine for engine, _ in engines.values()} == {"graph"}
 
 
@@ -144,6 +164,27 @@ class TestMemory:
         sizes = [shape[0] for shape, _ in packs_of(grad_fn)]
         assert max(sizes) == 8 and len(sizes) > 1
         clear_programs()
+
+
+def test_what_is_computed_again_is_not_packed(monkeypatch):
+    """Several runs give it, each its own."""
+    monkeypatch.setattr(runs, "MOST_NODES", 8)
+    monkeypatch.setattr(packing, "FEWEST", 2)
+    net, x, sens = Mlp(4, 2), normal(3, 4), normal(3, 4, seed=1)
+
+    def fn(x):
+        for _ in range(4):
+            x = ops.tanh(net(x)) * ops.sin(x) + ops.exp(-x * x) * ops.cos(x)
+        return x
+
+    right = unsplit_grads(fn, (x,), net.trainable_params(), sens)
+    for policy in ("none", "views", "elementwise", "cheap"):
+        clear_programs()
+        with options(graph_recompute=policy, graph_pieces=None):
+            _, grad_fn = graph(fn, x, weights=net.trainable_params())
+        assert_same(grad_fn.compute_input_grad(sens), right.dx, f"dx, {policy}")
+        assert_same(grad_fn.compute_weight_grad(), right.dw, f"dw, {policy}")
+    clear_programs()
 
 
 class _Own(nn.Cell):
