@@ -154,12 +154,12 @@ def _refuse_repeated_writes(graph: JointGraph) -> None:
 
 
 def _refuse_overwritten(graph: JointGraph, forward: Piece) -> None:
-    """What a Load gives, and a view of it, is the Parameter itself: what is written later is what the backward reads."""
+    """What a Load gives, or a view of it, is the Parameter itself: what is written later is what the backward reads."""
     for value in forward.gives:
-        node = value
-        while graph.kind(node) in RECOMPUTE_LEVELS["views"] and graph.reads(node):
-            node = graph.reads(node)[0]
-        if graph.kind(node) == "Load":
+        node = graph.node_of(value)
+        while node is not None and graph.kind(node) in RECOMPUTE_LEVELS["views"] and graph.reads(node):
+            node = graph.node_of(graph.reads(node)[0])
+        if node is not None and graph.kind(node) == "Load":
             parameter, moment = graph.proto(node).input
             done = graph.done_before(moment)
             if any(parameter in graph.proto(effect).input and effect not in done for effect in graph.effects):
