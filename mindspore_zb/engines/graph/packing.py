@@ -23,6 +23,9 @@ SMALL = 2 ** 15
 FEWEST, MOST = 3, 128
 """Tensors of a pack."""
 _PREFIX = "packing."
+_SEVERAL = ("LayerNorm", "LayerNormExt", "Split", "SplitTensor", "SplitWithSize", "Unstack")
+"""Operations with several results that are as large as their shapes say. Others may give more: the kernel of an LSTM
+keeps for its backward what its shape says nothing of."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,8 @@ def choose_packs(graph: JointGraph, runs: Sequence[Piece], kept: Collection[str]
     alike: Dict[Any, List[str]] = {}
     for number, run in enumerate(runs):
         for value in run.gives:
-            if givers[value] == 1 and value in readers and value not in kept and graph.is_static_tensor(value) \
-                    and 0 < graph.nbytes(value) <= SMALL and _template(graph.meta(value)[1]) is not None:
+            if givers[value] == 1 and value in readers and value not in kept and _is_small(graph, value) \
+                    and _template(graph.meta(value)[1]) is not None:
                 alike.setdefault((number, tuple(readers[value]), graph.meta(value)), []).append(value)
     operations = Counter({number: len(run.nodes) for number, run in enumerate(runs)})
     found = []
@@ -85,6 +88,12 @@ def choose_packs(graph: JointGraph, runs: Sequence[Piece], kept: Collection[str]
                 operations.update(touched)
                 found.append(pack)
     return found
+
+
+def _is_small(graph: JointGraph, value: str) -> bool:
+    node = graph.node_of(value)
+    return graph.is_static_tensor(value) and 0 < graph.nbytes(value) <= SMALL and (
+        node == value or graph.kind(node) in _SEVERAL)
 
 
 class _Packing(nn.Cell):
