@@ -139,6 +139,7 @@ class TestValues:
 class TestMemory:
     """What is held is what would be held without packs."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("pieces", ["auto", None])
     @pytest.mark.parametrize("steps", [4, 40])
     def test_bytes_at_every_moment(self, steps, pieces, monkeypatch):
@@ -180,6 +181,7 @@ class TestMemory:
         clear_programs()
 
 
+@pytest.mark.slow
 def test_what_is_computed_again_is_not_packed(monkeypatch):
     """Several runs give it, each its own."""
     monkeypatch.setattr(runs, "MOST_NODES", 8)

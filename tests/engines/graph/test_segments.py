@@ -53,6 +53,7 @@ class Chain(nn.Cell):
 class TestRuns:
     """What is run of a piece."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("steps", [10, 70])
     def test_values_of_runs(self, steps, planned):
         net = Chain(steps)
@@ -63,6 +64,7 @@ class TestRuns:
             assert all(len(run.nodes) <= MOST_OPERATIONS for run in piece.runs)
         assert (len(plan.forward.runs) > 1) == (len(plan.dx.runs) > 1) == (steps > 10)
 
+    @pytest.mark.slow
     def test_what_crosses_between_runs_only_is_not_held(self, planned):
         def fn(x):
             total = x
