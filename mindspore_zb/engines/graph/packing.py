@@ -1,14 +1,14 @@
 """Pack small tensors that cross from run to run together into one.
 
-Each tensor that a compiled graph takes or gives costs MindSpore some ten microseconds, however small it is; to stack
-those of one shape and to take them apart again costs a fraction of it. What is packed together is read by the same
-runs, so that nothing is held for longer than it would be alone.
+To take or give a tensor costs MindSpore the same, however small it is; to stack those of one shape and to take them
+apart again costs a fraction of it. What is packed together is read by the same runs, so that nothing is held for longer
+than it would be alone.
 """
 
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Collection, Dict, FrozenSet, List, Optional, Sequence, Set, Tuple
+from typing import Any, Collection, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mindspore import nn, ops
 
@@ -200,7 +200,11 @@ def _packed_run(graph: JointGraph, run: Piece, packs_of: Dict[str, str], entry_o
                 stacks: FrozenSet[str]) -> Piece:
     """A run that takes and gives packs."""
     unpacked = {value: entry_of[value] for value in run.reads if value in packs_of}
-    gives = tuple(dict.fromkeys(packs_of.get(value, value) for value in run.gives))
+    gives = in_packs(run.gives, packs_of)
     nodes = {graph.node_of(value) for value in unpacked.values()} | (stacks & set(gives))
-    reads = tuple(dict.fromkeys(packs_of.get(value, value) for value in run.reads))
-    return replace(run, nodes=run.nodes | nodes, reads=reads, gives=gives, unpacked=unpacked)
+    return replace(run, nodes=run.nodes | nodes, reads=in_packs(run.reads, packs_of), gives=gives, unpacked=unpacked)
+
+
+def in_packs(values: Iterable[str], packs_of: Mapping[str, str]) -> Tuple[str, ...]:
+    """Values, those that are packed by their packs."""
+    return tuple(dict.fromkeys(packs_of.get(value, value) for value in values))

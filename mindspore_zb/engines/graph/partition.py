@@ -154,7 +154,7 @@ def _refuse_repeated_writes(graph: JointGraph) -> None:
 
 
 def _refuse_overwritten(graph: JointGraph, forward: Piece) -> None:
-    """What a Load gives, or a view of it, is the Parameter itself: what is written later is what the backward reads."""
+    """What a Load gives, or a view of it, is the Parameter itself: who reads it later reads what was written."""
     for value in forward.gives:
         node = graph.node_of(value)
         while node is not None and graph.kind(node) in RECOMPUTE_LEVELS["views"] and graph.reads(node):
@@ -163,7 +163,7 @@ def _refuse_overwritten(graph: JointGraph, forward: Piece) -> None:
             parameter, moment = graph.proto(node).input
             done = graph.done_before(moment)
             if any(parameter in graph.proto(effect).input and effect not in done for effect in graph.effects):
-                raise UnsupportedError("its backward reads the value of a Parameter that it writes afterwards "
+                raise UnsupportedError("a Parameter that it writes is needed afterwards as it was before "
                                        f"({parameter.rpartition('.')[2]})")
 
 

@@ -1,11 +1,11 @@
 """What MindSpore runs of each piece: one graph or several, that hand each other and other pieces tensors in packs."""
 
 from dataclasses import dataclass, replace
-from typing import Iterable, List, Mapping, Tuple
+from typing import List, Mapping, Tuple
 
 from mindspore_zb.engines.graph.joint import Joint
 from mindspore_zb.engines.graph.mindir import JointGraph
-from mindspore_zb.engines.graph.packing import pack_small
+from mindspore_zb.engines.graph.packing import in_packs, pack_small
 from mindspore_zb.engines.graph.partition import GroupLayout, Partition, Piece
 from mindspore_zb.engines.graph.segments import MOST_OPERATIONS, ROOM, segments
 
@@ -53,17 +53,13 @@ def plan_runs(joint: Joint, partition: Partition) -> Runs:
     for piece, runs in zip(pieces, parts):
         found.append(_gathered(piece, packed.runs[start:start + len(runs)], packed.packs))
         start += len(runs)
-    groups = tuple(replace(part.group, needs=_names(part.group.needs, packed.packs)) for part in partition.dw)
+    groups = tuple(replace(part.group, needs=in_packs(part.group.needs, packed.packs)) for part in partition.dw)
     forward, dx, *dw = found
     return Runs(packed.graph, forward, dx, tuple(dw), groups)
-
-
-def _names(values: Iterable[str], packs: Mapping[str, str]) -> Tuple[str, ...]:
-    return tuple(dict.fromkeys(packs.get(value, value) for value in values))
 
 
 def _gathered(piece: Piece, runs: Tuple[Piece, ...], packs: Mapping[str, str]) -> PieceRuns:
     """The runs of a piece; what crosses between them only is not seen from outside."""
     nodes = piece.nodes.union(*(run.nodes for run in runs))
-    return PieceRuns(replace(piece, nodes=nodes, reads=_names(piece.reads, packs), gives=_names(piece.gives, packs)),
-                     runs)
+    return PieceRuns(replace(piece, nodes=nodes, reads=in_packs(piece.reads, packs),
+                              gives=in_packs(piece.gives, packs)), runs)

@@ -1,8 +1,8 @@
 """Cut a piece into runs that MindSpore can execute on one thread.
 
 MindSpore times a compiled graph of at most 100 operations both ways, through its pool of threads and on the calling
-thread alone, and stays with the faster one. A larger graph always goes through the pool, which costs several
-microseconds for each operation, and where the threads share one core several milliseconds for each run.
+thread alone, and stays with the faster one. A larger graph always goes through the pool, which costs more for each
+small operation, and most where the threads share one core.
 """
 
 from typing import Dict, FrozenSet, List, Optional, Sequence, Tuple
@@ -17,7 +17,7 @@ ROOM = 12
 """Operations that are left for those that pack and unpack what crosses between the runs."""
 
 _COST_OF_A_RUN = 10
-"""In tensors handed over: a run costs some tenths of a millisecond, a tensor some hundredths."""
+"""What a run costs beyond its operations, in tensors handed over."""
 
 
 def segments(graph: JointGraph, piece: Piece, most: int) -> Tuple[Piece, ...]:

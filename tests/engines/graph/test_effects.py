@@ -95,7 +95,7 @@ def test_micro_batches_in_flight_keep_what_they_read():
 @pytest.mark.parametrize("work", [read_then_write, view_then_write])
 def test_the_old_value_in_the_backward_is_not_compiled(work):
     x = normal(2, 3)
-    why = "its backward reads the value of a Parameter that it writes afterwards .b."
+    why = r"a Parameter that it writes is needed afterwards as it was before \(b\)"
     with pytest.raises(UnsupportedError, match=why):
         run_forward(Counts(work), (x,), {}, (), False, 0, "graph")
     net = Counts(work)

@@ -84,7 +84,7 @@ class TestRuns:
         assert_same(grad_fn.compute_input_grad(sens), right.dx, "dx")
 
     def test_a_piece_with_effects_stays_whole(self, planned):
-        class Dropping(nn.Cell):
+        class Counting(nn.Cell):
             def __init__(self):
                 super().__init__()
                 self.count = Parameter(normal(1), name="count", requires_grad=False)
@@ -97,7 +97,7 @@ class TestRuns:
                 ops.assign(self.count, self.count + 1)
                 return x * self.count
 
-        net = Dropping()
+        net = Counting()
         before = net.count.asnumpy().copy()
         _, grad_fn = graph(net, normal(3, 4), weights=net.trainable_params())
         plan, = planned
