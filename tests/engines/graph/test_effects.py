@@ -6,6 +6,9 @@ import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
 from mindspore_zb.api import run_forward
+from mindspore_zb.engines.graph.checking import check_model
+from mindspore_zb.engines.graph.emit import emit_piece
+from mindspore_zb.engines.graph.reading import index_model
 from mindspore_zb.errors import UnsupportedError
 from mindspore_zb.fallback import FallbackWarning
 
@@ -29,10 +32,17 @@ class Counts(nn.Cell):
         return [float(parameter.asnumpy()[0]) for parameter in self.get_parameters()]
 
 
-def write_all(net, x):
+def write_in_turn(net, x):
     ops.assign(net.a, net.a + 1)
     ops.assign(net.b, net.b * 2)
     ops.assign(net.c, net.a + net.b)
+    return ops.sin(x)
+
+
+def write_at_one_moment(net, x):
+    """The compiler orders these writes by one node."""
+    ops.assign(net.a, ops.reshape(x.sum(), (1,)))
+    ops.assign(net.b, ops.reshape((x * x).sum(), (1,)))
     return ops.sin(x)
 
 
@@ -45,6 +55,12 @@ def read_and_write(net, x):
 
 def write_and_read(net, x):
     ops.assign(net.b, net.b + 1)
+    return ops.sin(x) * net.b
+
+
+def add_and_read(net, x):
+    """Its backward needs what is read after the write, and not what is written."""
+    ops.assign_add(net.b, ops.ones((1,)))
     return ops.sin(x) * net.b
 
 
@@ -61,7 +77,7 @@ def view_then_write(net, x):
 
 
 def test_all_are_written():
-    net, x = Counts(write_all), normal(2, 3)
+    net, x = Counts(write_in_turn), normal(2, 3)
     expected = net.values()
     for _ in range(3):
         out, grad_fn = graph(net, x, weights=())
@@ -70,6 +86,35 @@ def test_all_are_written():
         assert_same(out, ops.sin(x), "out")
         assert_same(grad_fn.compute_input_grad(normal(2, 3, seed=1)), ops.cos(x) * normal(2, 3, seed=1), "dx")
         assert net.values() == expected
+
+
+def test_all_are_written_that_are_written_at_one_moment():
+    net = Counts(write_at_one_moment)
+    for seed in range(3):
+        x = normal(2, 3, seed=seed)
+        graph(net, x, weights=())
+        np.testing.assert_allclose(net.values(), [x.asnumpy().sum(), (x.asnumpy() ** 2).sum(), 4.0], rtol=1e-5)
+
+
+def test_a_write_waits_for_those_who_read_before(planned):
+    graph(Counts(read_and_write), normal(2, 3), weights=())
+    plan, = planned
+    model = emit_piece(plan.graph, *plan.forward.runs, "test_order")
+    index = check_model(model, index_model(plan.graph.model))
+    written = {index.nodes[node].input[0].rpartition(".")[2]: node for node in index.nodes
+               if index.operation(node) == "Assign"}
+    assert {*written} == {"a", "b"}
+    for node in written.values():
+        done, moment = set(), index.nodes[node].input[2]
+        while index.operation(moment) == "UpdateState":
+            done.add(index.nodes[moment].input[1])
+            moment = index.nodes[moment].input[0]
+        parameter = index.nodes[node].input[0]
+        loads = {load for load in index.nodes if index.operation(load) == "Load"
+                 and index.nodes[load].input[0] == parameter and index.nodes[load].input[1] == moment}
+        readers = {reader for reader in index.nodes if loads & {*index.nodes[reader].input}
+                   and index.operation(reader) not in ("UpdateState", "MakeTuple", "Depend")}
+        assert loads and readers and readers <= done
 
 
 def test_what_is_read_before_is_the_old_value():
@@ -85,8 +130,9 @@ def test_what_is_read_before_is_the_old_value():
         assert net.values()[:2] == [a + 1, b * 2]
 
 
-def test_micro_batches_in_flight_keep_what_they_read():
-    net, x, sens = Counts(write_and_read), normal(2, 3), normal(2, 3, seed=1)
+@pytest.mark.parametrize("work", [write_and_read, add_and_read])
+def test_micro_batches_in_flight_keep_what_they_read(work):
+    net, x, sens = Counts(work), normal(2, 3), normal(2, 3, seed=1)
     grad_fns = [graph(net, x, weights=())[1] for _ in range(3)]
     for number in (1, 2, 0):
         assert_same(grad_fns[number].compute_input_grad(sens), sens * ops.cos(x) * (4.0 + number), "dx")

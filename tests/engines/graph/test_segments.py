@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from mindspore import Parameter, nn, ops
 
 from mindspore_zb.engines.graph import runs
-from mindspore_zb.engines.graph.segments import MOST_OPERATIONS, cheapest_cuts
+from mindspore_zb.engines.graph.partition import Piece
+from mindspore_zb.engines.graph.segments import MOST_OPERATIONS, cheapest_cuts, segments
 
 from tests.engines.graph.test_engine import check, graph, normal
 from tests.networks.compare import assert_same, unsplit_grads
@@ -33,6 +34,34 @@ def test_cuts_are_the_cheapest_there_are(inside, most):
             return sum(crossing[cut] for cut in cuts) + 10 * len(cuts)
 
         assert tuple(found) in possible and cost(found) == min(map(cost, possible))
+
+
+class Line:
+    """A graph of nodes that each read the one before; some give no tensor."""
+
+    effects, written = (), frozenset()
+
+    def __init__(self, count, no_tensors):
+        self.order = tuple(map(str, range(count)))
+        self._no_tensors = no_tensors
+
+    def reads(self, node):
+        return (str(int(node) - 1),) if node != "0" else ()
+
+    def node_of(self, value):
+        return value
+
+    def is_static_tensor(self, value):
+        return int(value) not in self._no_tensors
+
+
+@pytest.mark.parametrize("no_tensors, count", [((), 2), ((3,), 3), ((3, 4), 3), ((1, 2, 3, 4), 1)])
+def test_only_tensors_cross(no_tensors, count):
+    line = Line(8, no_tensors)
+    found = segments(line, Piece("line", frozenset(line.order), (), ("7",)), 4)
+    assert [node for run in found for node in sorted(run.nodes)] == list(line.order)
+    assert len(found) == count and (count == 1 or all(len(run.nodes) <= 4 for run in found))
+    assert not {int(value) for run in found[:-1] for value in run.gives} & {*no_tensors}
 
 
 class Chain(nn.Cell):
