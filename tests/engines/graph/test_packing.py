@@ -14,7 +14,7 @@ from mindspore_zb.engines.graph.emit import emit_piece
 from mindspore_zb.engines.graph.joint import Call, compile_joint
 from mindspore_zb.engines.graph.mindir import JointGraph
 from mindspore_zb.engines.graph.native import export_graph
-from mindspore_zb.engines.graph.partition import CutSettings, cut_joint
+from mindspore_zb.engines.graph.partition import CutSettings, Piece, cut_joint
 from mindspore_zb.engines.graph.reading import index_model
 from mindspore_zb.errors import MalformedGraphError
 from mindspore_zb.structure import flatten
@@ -181,6 +181,32 @@ class TestMemory:
         clear_programs()
 
 
+class Values:
+    """Stands for a graph: four small tensors, each the result of a node of its name."""
+
+    def node_of(self, value):
+        return value
+
+    def is_static_tensor(self, value):
+        return True
+
+    def nbytes(self, value):
+        return 4
+
+    def meta(self, value):
+        return (1,), ms.float32
+
+
+def test_what_several_runs_give_is_not_packed():
+    values = ("a", "b", "c", "d")
+    forward, reader = Piece("forward", frozenset(), (), values), Piece("dx", frozenset(), values, ("x",))
+    assert packing.choose_packs(Values(), [forward, reader], ()) == [values]
+    assert packing.choose_packs(Values(), [forward, reader], ("b",)) == [("a", "c", "d")]
+    again = Piece("dw0", frozenset(), (), ("a",))
+    assert packing.choose_packs(Values(), [forward, reader, again], ()) == [("b", "c", "d")]
+    assert packing.choose_packs(Values(), [forward, reader, Piece("dw0", frozenset(), ("a", "b"), ())], ()) == []
+
+
 @pytest.mark.slow
 def test_what_is_computed_again_is_not_packed(monkeypatch):
     """Several runs give it, each its own."""
@@ -188,14 +214,17 @@ def test_what_is_computed_again_is_not_packed(monkeypatch):
     monkeypatch.setattr(packing, "FEWEST", 2)
 
     def fn(x, y):
-        product = ops.relu(y) * x
-        total = product + y + product
-        one, other = ops.sin(total), ops.relu(total) * y
-        shifted = one + y
-        outer = ops.sin(y) + ops.tanh(other * y)
-        result = ops.sin(ops.cos(other) - one) + total + product + ops.tanh(other * y)
-        result = result + ops.cos(one) - x + product + ops.tanh(ops.tanh(outer)) + ops.sin(outer)
-        return result + other * y * (ops.cos(other) - one) + ops.tanh(ops.sin(shifted)) * ops.relu(one)
+        a = ops.relu(y) * x
+        b = a + y + a
+        c, d = ops.sin(b), ops.relu(b) * y
+        e = d * y
+        f = ops.cos(d) - c
+        g, h = ops.sin(f), ops.tanh(e)
+        k = c + y
+        m = ops.cos(c) - x
+        n = ops.sin(y) + h
+        p = ops.tanh(n)
+        return g + b + (a + h) + (m + (a + h)) + ops.tanh(p) + ops.sin(n) + e * f + ops.tanh(ops.sin(k))
 
     inputs, sens = (normal(2, 3), normal(2, 3, seed=1)), normal(2, 3, seed=2)
     right = unsplit_grads(fn, inputs, (), sens, grad_position=(0, 1))
