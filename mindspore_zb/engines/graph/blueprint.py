@@ -10,9 +10,10 @@ from mindspore_zb.engines.graph.joint import Call, Joint, compile_joint
 from mindspore_zb.engines.graph.mindir import JointGraph, Meta
 from mindspore_zb.engines.graph.native import unique_names
 from mindspore_zb.engines.graph.outputs import NestedResult
-from mindspore_zb.engines.graph.partition import CutSettings, GroupLayout, Piece, cut_joint
+from mindspore_zb.engines.graph.partition import CutSettings, GroupLayout, Partition, Piece, cut_joint
 from mindspore_zb.engines.graph.reading import ModelIndex, index_model
 from mindspore_zb.engines.graph.runs import PieceRuns, plan_runs
+from mindspore_zb.engines.graph.simplify import simplified
 from mindspore_zb.errors import UnsupportedError
 
 
@@ -108,8 +109,8 @@ def compile_blueprint(call: Call, parameters: Sequence[Any], settings: CutSettin
     with unique_names(parameters) as by_name:
         joint = compile_joint(call)
         places = _places(joint.graph, list(by_name))
+    joint, partition = _cut(joint, settings)
     graph = joint.graph
-    partition = cut_joint(joint, settings)
     runs = plan_runs(joint, partition)
     original = index_model(runs.graph.model)
     count = len(call.tensors)
@@ -120,6 +121,17 @@ def compile_blueprint(call: Call, parameters: Sequence[Any], settings: CutSettin
         groups=runs.groups, saved_bytes=partition.saved_bytes, unsaved_bytes=partition.unsaved_bytes)
     forward, dx, *dw = (_code(runs.graph, piece, original) for piece in (runs.forward, runs.dx, *runs.dw))
     return Blueprint(layout, forward, dx, tuple(dw))
+
+
+def _cut(joint: Joint, settings: CutSettings) -> Tuple[Joint, Partition]:
+    """The graph in pieces, with as few operations as can be had without more bytes that cross."""
+    partition = cut_joint(joint, settings)
+    simple = simplified(joint)
+    if simple is not joint:
+        simple_partition = cut_joint(simple, settings)
+        if simple_partition.saved_bytes <= partition.saved_bytes:
+            return simple, simple_partition
+    return joint, partition
 
 
 def parameter_name(value: str) -> str:

@@ -48,8 +48,8 @@ class _Emitter:
         self._copied: Set[str] = set()
         self._renamed: Dict[str, str] = {}
         self._monads: Dict[str, str] = {}
-        self.model = _without(graph.model, ("functions", "primitives", "graph"))
-        self.model.graph.CopyFrom(_without(graph.model.graph, ("node", "parameter", "input", "output")))
+        self.model = without(graph.model, ("functions", "primitives", "graph"))
+        self.model.graph.CopyFrom(without(graph.model.graph, ("node", "parameter", "input", "output")))
         self.model.graph.name = name
         self._add_inputs()
         last = self._add_nodes()
@@ -172,7 +172,7 @@ class _Emitter:
             self._used[kind[len(REFERENCE):]] = None
 
 
-def _without(message: Any, left_out: Sequence[str]) -> Any:
+def without(message: Any, left_out: Sequence[str]) -> Any:
     """A copy of a message without some of its fields, which are not even read: they may be large."""
     found = type(message)()
     for field, value in message.ListFields():

@@ -80,8 +80,10 @@ class JointGraph:
     def kind(self, name: str) -> str:
         """The operation of a node; "" for what is no node."""
         node = self._protos.get(name)
-        if node is None:
-            return ""
+        return "" if node is None else self.kind_of(node)
+
+    def kind_of(self, node: Any) -> str:
+        """The operation of a ``NodeProto`` that names a primitive of this graph."""
         kind = node.op_type
         return self._kinds.get(kind[len(REFERENCE):], kind) if kind.startswith(REFERENCE) else kind
 

@@ -1,0 +1,228 @@
+"""Change a joint graph: other inputs, other shapes, new nodes; what nobody reads any more is left out."""
+
+from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Set, Tuple
+
+from mindspore_zb.engines.graph.emit import without
+from mindspore_zb.engines.graph.mindir import REFERENCE, JointGraph
+from mindspore_zb.engines.graph.native import mindir
+
+TUPLES = ("MakeTuple", "MakeList")
+_ATTRIBUTE = mindir.AttributeProto
+_PREFIX = "rewritten."
+
+Shape = Tuple[int, ...]
+
+
+class Rewriting:
+    """A graph that is being changed; the one it was made from stays as it is.
+
+    Its nodes read values: what only passes values on is looked through. A node has the name of what it gives.
+
+    Attributes:
+        results: the values that the graph returns. They may be computed in another way, but have to be there.
+    """
+
+    def __init__(self, graph: JointGraph):
+        self._graph = graph
+        self.results: FrozenSet[str] = frozenset(graph.result())
+        self._forward: Set[str] = graph.ancestors([*graph.result_entries()[0], *graph.effects])
+        self._kept = frozenset((graph.model.graph.output[0].name, *self.results, *graph.effects))
+        self._nodes: Dict[str, Any] = {}
+        self._inputs: Dict[str, List[str]] = {}
+        self._readers: Dict[str, Dict[str, None]] = {}
+        self._own: Dict[str, Any] = {}  # nodes that are new or were changed otherwise than in what they read
+        self._added: Dict[str, List[str]] = {"": []}
+        self._primitives: Dict[str, Any] = {}
+        for name, node in graph.protos():
+            self._nodes[name] = node
+            self._set_inputs(name, [graph.resolve(value) for value in node.input])
+
+    # --- what is there ------------------------------------------------------------------------------------------------
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether anything was changed."""
+        return bool(self._own)
+
+    def nodes(self) -> List[str]:
+        """All nodes, constants and tuples included, each after what it reads."""
+        found: List[str] = []
+        waiting = [*reversed([*self._added[""], *(name for name, _ in self._graph.protos())])]
+        while waiting:
+            found.append(waiting.pop())
+            waiting.extend(reversed(self._added.get(found[-1], ())))
+        return found
+
+    def kind(self, value: str) -> str:
+        """The operation that gives a value; "" for inputs and parameters."""
+        node = self._nodes.get(value)
+        if node is None:
+            return ""
+        primitive = self._primitives.get(node.op_type[len(REFERENCE):])
+        return primitive.op_type if primitive is not None else self._graph.kind_of(node)
+
+    def inputs(self, node: str) -> Sequence[str]:
+        """What a node reads, constants and tuples included."""
+        return self._inputs[node]
+
+    def readers(self, value: str) -> List[str]:
+        """The nodes that read a value; not those that only say what must happen before what."""
+        return [node for node in self._readers.get(value, ()) if self.kind(node) not in ("UpdateState", "Depend")]
+
+    def entries(self, node: str) -> List[str]:
+        """The nodes that take single results out of a node with several."""
+        return [name for name in self._readers.get(node, ()) if self.kind(name) in ("TupleGetItem", "ListGetItem")]
+
+    def shape(self, value: str) -> Optional[Shape]:
+        """The shape of a value; None if it is not one tensor of a fixed shape."""
+        if value not in self._nodes:
+            found = [self._graph.tensor_proto(value)]
+        elif self.kind(value) == "Constant":
+            found = list(self._nodes[value].attribute[0].tensors)
+        else:
+            found = self.types(value) if self._nodes[value].attribute[0].type == _ATTRIBUTE.TENSORS else []
+        if len(found) != 1 or found[0] is None or min(found[0].dims, default=0) < 0:
+            return None
+        return tuple(found[0].dims)
+
+    def types(self, node: str) -> List[Any]:
+        """Shape and dtype of each result of a node as a ``TensorProto``; nothing for other results than tensors."""
+        shape = self._nodes[node].attribute[0]
+        entries = [shape] if shape.type == _ATTRIBUTE.TENSORS else shape.values
+        return [entry.tensors[0] for entry in entries] if all(len(entry.tensors) == 1 for entry in entries) else []
+
+    def numbers(self, value: str) -> Optional[Tuple[int, ...]]:
+        """The value of a constant that is an integer or a tuple of such; None of anything else."""
+        if self.kind(value) != "Constant":
+            return None
+        held = self._nodes[value].attribute[0]
+        if held.type == _ATTRIBUTE.TUPLE:
+            all_integers = all(len(entry.ints) == 1 for entry in held.values)
+            return tuple(entry.ints[0] for entry in held.values) if all_integers else None
+        return (held.i,) if held.HasField("i") else None
+
+    def runs_forward(self, value: str) -> bool:
+        """Whether the node that gives a value runs in the forward."""
+        return value in self._forward or self._graph.node_of(value) in self._forward
+
+    def is_read_forward(self, value: str, reader: str) -> bool:
+        """Whether a reader of a value runs in the forward; a tuple does if one of its readers does, and that of the
+        results when the value is there."""
+        if self.kind(reader) not in TUPLES:
+            return self.runs_forward(reader)
+        readers = self.readers(reader)
+        return any(self.is_read_forward(value, node) for node in readers) if readers else self.runs_forward(value)
+
+    # --- changes ------------------------------------------------------------------------------------------------------
+
+    def read(self, node: str, value: str, other: str) -> None:
+        """Let a node read another value instead of one."""
+        self._change(node)
+        self._set_inputs(node, [other if name == value else name for name in self._inputs[node]])
+
+    def replace(self, value: str, other: str) -> None:
+        """Let all that read a value read another one."""
+        for node in list(self._readers.get(value, ())):
+            self.read(node, value, other)
+
+    def reduce(self, node: str, lead: Shape, size: int) -> None:
+        """Make one axis of so many of the leading axes of each result of a node that has them."""
+        node_of_ours = self._change(node)
+        for kind in self.types(node_of_ours):
+            if tuple(kind.dims[:-1]) == lead:
+                kind.dims[:] = (size, kind.dims[-1])
+
+    def become(self, node: str, like: Any, primitive: Any, inputs: Sequence[str]) -> None:
+        """Let a node compute its result by another operation; ``like`` is a node of it, with its primitive."""
+        name = f"{_PREFIX}{primitive.op_type}"
+        if name not in self._primitives:
+            own = self._primitives[name] = mindir.PrimitiveProto()
+            own.CopyFrom(primitive)
+            own.name = name
+        proto = self._nodes[self._change(node)]
+        proto.op_type = REFERENCE + name
+        del proto.node_attr[:]
+        proto.node_attr.extend(like.node_attr)
+        self._set_inputs(node, inputs)
+
+    def constant(self, like: Any, numbers: Sequence[int]) -> str:
+        """A new constant of the type of another one, given by its name or as a node."""
+        node = mindir.NodeProto()
+        node.CopyFrom(self._nodes[like] if isinstance(like, str) else like)
+        held = node.attribute[0]
+        if held.type == _ATTRIBUTE.TUPLE:
+            entry = mindir.AttributeProto()
+            entry.CopyFrom(held.values[0])
+            del held.values[:]
+            for number in numbers:
+                entry.ints[0] = number
+                held.values.add().CopyFrom(entry)
+        else:
+            held.i, = map(int, numbers)
+        return self._add(node, "", ())
+
+    def reshape(self, like: str, value: str, shape: Shape, forward: bool) -> str:
+        """A new node that gives a value another shape, right behind what computes it; ``like`` is such a node."""
+        node = mindir.NodeProto()
+        node.CopyFrom(self._nodes[like])
+        node.ClearField("primal_attr")
+        node.attribute[0].tensors[0].dims[:] = shape
+        name = self._add(node, value if value in self._nodes else "",
+                         (value, self.constant(self._inputs[like][1], shape)))
+        if forward:
+            self._forward.add(name)
+        return name
+
+    def done(self) -> JointGraph:
+        """The changed graph."""
+        model = without(self._graph.model, ("graph",))
+        model.graph.CopyFrom(without(self._graph.model.graph, ("node",)))
+        model.primitives.extend(self._primitives.values())
+        needed = self._needed()
+        for name in self.nodes():
+            if name in needed:
+                node = model.graph.node.add()
+                node.CopyFrom(self._nodes[name])
+                node.input[:] = self._inputs[name]
+        return JointGraph(model)
+
+    # --- how it is done -----------------------------------------------------------------------------------------------
+
+    def _needed(self) -> Set[str]:
+        """The nodes that the result or an effect needs."""
+        found: Set[str] = set()
+        waiting = [*self._kept, *(name for name in self._nodes if self.kind(name) == "UpdateState")]
+        while waiting:
+            name = waiting.pop()
+            if name not in found and name in self._nodes:
+                found.add(name)
+                waiting.extend(self._inputs[name])
+        return found
+
+    def _change(self, node: str) -> str:
+        """Have a node of our own under this name."""
+        if node not in self._own:
+            proto = self._own[node] = mindir.NodeProto()
+            proto.CopyFrom(self._nodes[node])
+            self._nodes[node] = proto
+        return node
+
+    def _add(self, node: Any, behind: str, inputs: Sequence[str]) -> str:
+        name = node.name = node.output[0] = f"{_PREFIX}{len(self._nodes)}"
+        self._nodes[name] = self._own[name] = node
+        self._added.setdefault(behind, []).append(name)
+        self._set_inputs(name, inputs)
+        return name
+
+    def _set_inputs(self, node: str, inputs: Sequence[str]) -> None:
+        """Let a node read these values, and what nobody reads any more read nothing."""
+        before, self._inputs[node] = self._inputs.get(node, ()), list(inputs)
+        for value in inputs:
+            self._readers.setdefault(value, {})[node] = None
+        waiting = [(node, value) for value in before if value not in inputs]
+        while waiting:
+            reader, value = waiting.pop()
+            self._readers[value].pop(reader, None)
+            if not self._readers[value] and value in self._nodes and value not in self._kept:
+                waiting.extend((value, read) for read in self._inputs[value])
+                self._inputs[value] = []

@@ -1,0 +1,389 @@
+"""Fewer transposes and reshapes: the same values, nothing more held, and as few operations as could be counted by hand."""
+
+from collections import Counter
+
+import mindspore as ms
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mindspore import Parameter, nn, ops
+
+from mindspore_zb.engines.graph import products
+from mindspore_zb.engines.graph.cache import clear_programs
+from mindspore_zb.engines.graph.joint import Call, compile_joint
+from mindspore_zb.engines.graph.partition import CutSettings, cut_joint
+from mindspore_zb.engines.graph.simplify import simplified
+from mindspore_zb.structure import flatten
+
+from tests.engines.graph.test_engine import check, graph, normal
+from tests.networks.compare import assert_same, unsplit_grads
+
+
+@pytest.fixture
+def count(planned):
+    """``count(fn, x, weights)``: how many operations of each kind the forward and the backward run, once checked."""
+
+    def operations(fn, x, weights=(), tolerance=None):
+        clear_programs()
+        check(fn, x, weights, tolerance=tolerance)
+        plan = planned[-1]
+        return [Counter(plan.graph.kind(node) for piece in pieces for node in piece.whole.nodes)
+                for pieces in ((plan.forward,), (plan.dx, *plan.dw))]
+
+    return operations
+
+
+def joint_of(fn, *inputs):
+    leaves, structure = flatten((inputs, {}))
+    return compile_joint(Call(fn, structure, leaves, tuple(range(len(inputs))), (), False))
+
+
+class TestProducts:
+    """Transposed matrices are read as they lie."""
+
+    @pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (2, 5, 3, 4)], ids=str)
+    @pytest.mark.parametrize("one", [False, True], ids=["", "transposed"])
+    @pytest.mark.parametrize("other", [False, True], ids=["", "transposed"])
+    def test_no_transpose_is_left(self, count, shape, one, other):
+        def turned(x, is_turned):
+            return x.swapaxes(-1, -2) if is_turned else x
+
+        right = normal(*shape[:-2], *((7, 4) if other else (4, 7)), seed=1)
+        weight = Parameter(right, name="weight")
+
+        def product(x):
+            return ops.matmul(turned(x, one), turned(weight, other)) * 2.0
+
+        x = normal(*shape[:-2], *((4, 3) if one else (3, 4)))
+        forward, backward = count(product, x, [weight])
+        assert forward["Transpose"] + backward["Transpose"] == 0
+
+    def test_the_product_of_a_matrix_and_its_own_transpose(self, count):
+        def gram(x):
+            return ops.matmul(x, x.swapaxes(-1, -2))
+
+        for shape in ((3, 4), (2, 3, 4)):
+            forward, backward = count(gram, normal(*shape))
+            assert forward["Transpose"] + backward["Transpose"] == 0
+
+    def test_a_transposed_product(self, count):
+        weight = Parameter(normal(2, 4, 5, seed=1), name="weight")
+
+        def product(x):
+            return ops.sin(ops.matmul(x, weight).swapaxes(-1, -2))
+
+        forward, backward = count(product, normal(2, 3, 4), [weight])
+        assert forward["Transpose"] + backward["Transpose"] == 0
+
+    def test_what_others_read_too_stays(self, count):
+        weight = Parameter(normal(2, 4, 5, seed=1), name="weight")
+
+        def product(x):
+            turned = x.swapaxes(-1, -2)
+            return ops.matmul(turned, weight).sum(-1) + ops.sin(turned).sum(-1)
+
+        forward, _ = count(product, normal(2, 4, 3), [weight])
+        assert forward["Transpose"] == 1
+
+    def test_a_result(self, count):
+        weight = Parameter(normal(2, 4, 5, seed=1), name="weight")
+
+        def product(x):
+            return ops.matmul(x, weight).swapaxes(-1, -2)
+
+        forward, _ = count(product, normal(2, 3, 4), [weight])
+        assert forward["Transpose"] == 0  # the product gives it at once
+
+    def test_more_matrices_by_fewer(self, count):
+        """Products that repeat one side are not told to read it transposed."""
+        weight = Parameter(normal(5, 4, seed=1), name="weight")
+
+        def product(x):
+            return ops.matmul(x, weight.swapaxes(-1, -2))
+
+        count(product, normal(2, 3, 4), [weight])
+
+    def test_a_device_without_such_products(self, count, monkeypatch):
+        monkeypatch.setattr(products, "_written", lambda in_batches, dtype: None)
+        weight = Parameter(normal(2, 5, 4, seed=1), name="weight")
+
+        def product(x):
+            return ops.matmul(x, weight.swapaxes(-1, -2))
+
+        forward, _ = count(product, normal(2, 3, 4), [weight])
+        assert forward["Transpose"] == 1
+
+    @pytest.mark.parametrize("dtype", [ms.float16, ms.float64], ids=str)
+    def test_other_dtypes(self, dtype, count):
+        weight = Parameter(normal(2, 5, 4, seed=1).astype(dtype), name="weight")
+
+        def product(x):
+            return ops.cast(ops.matmul(ops.cast(x, dtype), weight.swapaxes(-1, -2)), ms.float32)
+
+        count(product, normal(2, 3, 4), [weight], tolerance=5e-3 if dtype == ms.float16 else None)
+
+
+class TestTransposesAndReshapes:
+    """One after the other."""
+
+    def test_transposes_become_one(self, count):
+        def turned(x):
+            return ops.sin(ops.transpose(ops.transpose(ops.transpose(x, (1, 0, 2)), (2, 1, 0)), (0, 2, 1)))
+
+        forward, backward = count(turned, normal(2, 3, 4))
+        assert forward["Transpose"] == backward["Transpose"] == 1
+
+    def test_transposes_that_undo_each_other(self, count):
+        def turned(x):
+            return ops.sin(ops.transpose(ops.transpose(ops.cos(x), (1, 2, 0)), (2, 0, 1)))
+
+        forward, backward = count(turned, normal(2, 3, 4))
+        assert forward["Transpose"] + backward["Transpose"] == 0
+
+    def test_a_result_is_a_tensor_of_its_own(self):
+        def same(x):
+            return ops.transpose(ops.transpose(x, (1, 0)), (1, 0)), ops.reshape(ops.reshape(x, (6,)), (2, 3))
+
+        x = normal(2, 3)
+        before = x.asnumpy().copy()
+        out, _ = graph(same, x)
+        for result in out:
+            result += 1.0
+        assert np.array_equal(x.asnumpy(), before)
+
+    def test_reshapes_become_one(self, count):
+        def shaped(x):
+            return ops.sin(x.reshape(6, 4).reshape(2, 12).reshape(3, 8))
+
+        forward, backward = count(shaped, normal(2, 3, 4))
+        assert forward["Reshape"] == backward["Reshape"] == 1
+
+    def test_reshapes_that_undo_each_other(self, count):
+        def shaped(x):
+            return ops.sin(ops.expand_dims(ops.cos(x), 1).squeeze(1).reshape(6, 4).reshape(2, 3, 4))
+
+        forward, backward = count(shaped, normal(2, 3, 4))
+        assert not {"Reshape", "Squeeze", "ExpandDims"} & set(forward + backward)
+
+    def test_what_is_written_meanwhile_is_read_before(self):
+        class Net(nn.Cell):
+            def __init__(self):
+                super().__init__()
+                self.state = Parameter(normal(2, 3, 4, seed=1), name="state", requires_grad=False)
+
+            @ms.jit
+            def construct(self, x):
+                old = self.state.reshape(6, 4).reshape(2, 12)
+                turned = ops.transpose(ops.transpose(self.state, (1, 0, 2)), (1, 0, 2))
+                self.state = self.state * 2.0
+                return (x * 3.0).reshape(2, 12) + old + turned.reshape(2, 12)
+
+        net, x = Net(), normal(2, 3, 4)
+        state = net.state.asnumpy().copy()
+        out, grad_fn = graph(net, x, weights=())
+        assert_same(out, (x * 3.0).reshape(2, 12) + ms.Tensor(2.0 * state.reshape(2, 12)), "out")
+        assert_same(net.state, ms.Tensor(2.0 * state), "state")
+        assert_same(grad_fn.compute_input_grad(), x * 0.0 + 3.0, "dx")
+
+
+class Layers(nn.Cell):
+    """Linear layers with what works row by row between them."""
+
+    def __init__(self, between, width=4, count=3):
+        super().__init__()
+        self.layers = nn.CellList([nn.Dense(width, width) for _ in range(count)])
+        self.between = between
+
+    def construct(self, x):
+        for layer in self.layers:
+            x = self.between(layer(x))
+        return self.layers[0](x)
+
+
+class Residual(Layers):
+    """Each layer adds to the stream."""
+
+    def construct(self, x):
+        for layer in self.layers:
+            x = x + ops.tanh(layer(self.between(x)))
+        return x
+
+
+def softmax(x):
+    return ops.softmax(x, -1)
+
+
+def total(x):
+    return x * 2.0 + ops.sin(x)
+
+
+def product(x):
+    return ops.relu(x) * ops.sigmoid(x)
+
+
+def addn(x):
+    return ops.addn([x, ops.square(x), ops.exp(x)])
+
+
+def gelu(x):
+    return ops.gelu(x, approximate="tanh")
+
+
+class TestRows:
+    """What works row by row works on matrices."""
+
+    @pytest.mark.parametrize("between", [ops.tanh, nn.LayerNorm((4,)), nn.GELU(), softmax, total, product, addn],
+                             ids=["tanh", "norm", "gelu", "softmax", "total", "product", "addn"])
+    def test_the_layers_between_linear_ones(self, between, count):
+        net = Layers(between)
+        forward, backward = count(net, normal(2, 3, 4), net.trainable_params())
+        assert forward["Reshape"] == 2 and backward["Reshape"] <= 3  # of x and out; of sens, of x for dw and of dx
+
+    def test_a_residual_stream(self, count):
+        net = Residual(nn.LayerNorm((4,)))
+        forward, backward = count(net, normal(2, 3, 4), net.trainable_params())
+        assert forward["Reshape"] == 2 and backward["Reshape"] <= 3
+
+    @pytest.mark.parametrize("shape", [(4,), (1,), (3, 4), (1, 4), (2, 1, 4), (1, 3, 4), (3, 1), (2, 3, 1), ()], ids=str)
+    def test_broadcast(self, shape, count):
+        weight = Parameter(normal(*shape, seed=2), name="weight")
+
+        def gate(x):
+            return ops.tanh(x) * weight
+
+        net = Layers(gate)
+        forward, _ = count(net, normal(2, 3, 4), [weight, *net.trainable_params()])
+        fewest = {(4,): 2, (1,): 2, (): 2, (2, 3, 1): 3}  # the last has to be reshaped too
+        assert forward["Reshape"] == fewest.get(shape, 8)
+
+    @pytest.mark.parametrize("axis", [0, 1, 2, -2])
+    def test_other_axes_than_the_last(self, axis, count):
+        def between(x):
+            return ops.softmax(x, axis)
+
+        net = Layers(between)
+        forward, _ = count(net, normal(2, 3, 4), net.trainable_params())
+        assert forward["Reshape"] > 2
+
+    def test_a_norm_over_several_axes(self, count):
+        net = Layers(nn.LayerNorm((3, 4), begin_norm_axis=1, begin_params_axis=1))
+        count(net, normal(2, 3, 4), net.trainable_params())
+
+    def test_what_lies_between_other_shapes(self, count):
+        def between(x):
+            return ops.tanh(x.reshape(3, 2, 4)).reshape(2, 3, 4) + ops.cumsum(x, 1)
+
+        net = Layers(between)
+        count(net, normal(2, 3, 4), net.trainable_params())
+
+    @pytest.mark.parametrize("ending", [ops.tanh, ops.sigmoid, gelu, softmax],
+                             ids=["tanh", "sigmoid", "gelu", "softmax"])
+    def test_a_result_that_the_backward_needs_is_held_once(self, ending):
+        net = Layers(ops.tanh)
+        x = normal(2, 3, 4)
+
+        def fn(x):
+            return ending(net(x))
+
+        out, grad_fn = graph(fn, x, weights=net.trainable_params())
+        held = [value for value in grad_fn._recording.values.values() if not isinstance(value, Parameter)]
+        assert out.data_ptr() in {value.data_ptr() for value in held}
+        sens = normal(2, 3, 4, seed=5)
+        right = unsplit_grads(fn, (x,), net.trainable_params(), sens)
+        assert_same(grad_fn.compute_input_grad(sens), right.dx, "dx")
+
+    def test_an_input_is_held_once(self):
+        net, x = Residual(nn.LayerNorm((4,))), normal(2, 3, 4)
+        _, grad_fn = graph(net, x, weights=net.trainable_params())
+        held = {value.data_ptr(): value for value in grad_fn._recording.values.values()}
+        assert [place for place, value in held.items() if value.asnumpy().ravel().tolist()
+                == x.asnumpy().ravel().tolist()] == [x.data_ptr()]
+
+
+LENGTHS = (2, 3, 4)
+
+
+@st.composite
+def programs(draw):
+    """Steps on a tensor of three axes, and on weights of fitting shapes."""
+    kinds = ("transpose", "matrix", "turned", "linear", "norm", "rows", "softmax", "tanh", "residual", "gate")
+    return [(draw(st.sampled_from(kinds)), draw(st.integers(0, 5))) for _ in range(draw(st.integers(2, 9)))]
+
+
+class Program(nn.Cell):
+    """A net of such steps."""
+
+    def __init__(self, steps, shape):
+        super().__init__()
+        self.steps, self.weights = [], []
+        rng = np.random.RandomState(len(steps))
+        for kind, detail in steps:
+            batch, rows, width = shape
+            weight = None
+            if kind == "transpose":
+                axes = ((0, 2, 1), (1, 0, 2), (2, 1, 0), (1, 2, 0), (2, 0, 1), (0, 1, 2))[detail]
+                shape, detail = tuple(shape[axis] for axis in axes), axes
+            elif kind == "rows":
+                detail = ((batch * rows, width), (rows, batch * width), (batch * rows * width,))[detail % 3]
+            elif kind in ("matrix", "turned"):
+                weight = (batch, width, 3) if kind == "matrix" else (batch, 3, width)
+                shape = (batch, rows, 3)
+            elif kind == "linear":
+                weight = (width, 3)
+                shape = (batch, rows, 3)
+            elif kind == "gate":
+                weight = ((width,), (batch, rows, width), (1, rows, width), (rows, 1), (batch, rows, 1),
+                          (rows, width))[detail]
+            if weight is not None:
+                weight = Parameter(ms.Tensor(rng.standard_normal(weight).astype(np.float32)),
+                                   name=f"weight{len(self.weights)}")
+                self.weights.append(weight)
+            self.steps.append((kind, detail, len(self.weights) - 1))
+        self.weights = ms.ParameterTuple(self.weights)
+        self.norms = nn.CellList([nn.LayerNorm((max(size, 1),)) for size in range(5)])
+
+    def construct(self, x):
+        first = None
+        for kind, detail, place in self.steps:
+            weight = self.weights[place] if kind in ("matrix", "turned", "linear", "gate") else None
+            if kind == "transpose":
+                x = ops.transpose(x, detail)
+            elif kind == "rows":
+                x = ops.sin(x.reshape(detail)).reshape(x.shape)
+            elif kind == "matrix":
+                x = ops.matmul(x, weight)
+            elif kind == "turned":
+                x = ops.matmul(weight, x.swapaxes(1, 2)).swapaxes(1, 2)
+            elif kind == "linear":
+                x = ops.matmul(x.reshape(-1, x.shape[-1]), weight).reshape(x.shape[0], x.shape[1], 3)
+            elif kind == "norm":
+                x = self.norms[x.shape[-1]](x)
+            elif kind == "softmax":
+                x = ops.softmax(x, (-1, 1, 0)[detail % 3])
+            elif kind == "tanh":
+                first = x
+                x = ops.tanh(x)
+            elif kind == "residual":
+                x = x + ops.sigmoid(x) if first is None or first.shape != x.shape else first + x
+            else:
+                x = x * weight
+        return x
+
+
+@pytest.mark.slow
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(programs())
+def test_random_programs(steps):
+    """Values equal MindSpore's own; operations and bytes that cross are not more than they were."""
+    net, x = Program(steps, LENGTHS), normal(*LENGTHS)
+    check(net, x, list(net.weights), tolerance=1e-4)
+    joint = joint_of(net, x)
+    simple = simplified(joint)
+    before, after = (cut_joint(found, CutSettings()) for found in (joint, simple))
+    assert after.saved_bytes <= before.saved_bytes
+    assert operations(after) <= operations(before)
+
+
+def operations(partition):
+    return sum(len(piece.nodes) for piece in (partition.forward, partition.dx, *(part.piece for part in partition.dw)))
