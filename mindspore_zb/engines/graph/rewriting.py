@@ -75,15 +75,8 @@ class Rewriting:
 
     def shape(self, value: str) -> Optional[Shape]:
         """The shape of a value; None if it is not one tensor of a fixed shape."""
-        if value not in self._nodes:
-            found = [self._graph.tensor_proto(value)]
-        elif self.kind(value) == "Constant":
-            found = list(self._nodes[value].attribute[0].tensors)
-        else:
-            found = self.types(value) if self._nodes[value].attribute[0].type == _ATTRIBUTE.TENSORS else []
-        if len(found) != 1 or found[0] is None or min(found[0].dims, default=0) < 0:
-            return None
-        return tuple(found[0].dims)
+        found = self._tensor(value)
+        return None if found is None or min(found.dims, default=0) < 0 else tuple(found.dims)
 
     def types(self, node: str) -> List[Any]:
         """Shape and dtype of each result of a node as a ``TensorProto``; nothing for other results than tensors."""
@@ -166,7 +159,9 @@ class Rewriting:
         node = mindir.NodeProto()
         node.CopyFrom(self._nodes[like])
         node.ClearField("primal_attr")
-        node.attribute[0].tensors[0].dims[:] = shape
+        tensor = node.attribute[0].tensors[0]
+        tensor.dims[:] = shape
+        tensor.data_type = self._tensor(value).data_type
         name = self._add(node, value if value in self._nodes else "",
                          (value, self.constant(self._inputs[like][1], shape)))
         if forward:
@@ -187,6 +182,13 @@ class Rewriting:
         return JointGraph(model)
 
     # --- how it is done -----------------------------------------------------------------------------------------------
+
+    def _tensor(self, value: str) -> Any:
+        """Shape and dtype of a value; None if it is not one tensor."""
+        if value not in self._nodes:
+            return self._graph.tensor_proto(value)
+        held = self._nodes[value].attribute[0]
+        return held.tensors[0] if held.type == _ATTRIBUTE.TENSORS and len(held.tensors) == 1 else None
 
     def _needed(self) -> Set[str]:
         """The nodes that the result or an effect needs."""
