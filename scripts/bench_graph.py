@@ -25,8 +25,9 @@ from mindspore_zb.api import run_forward
 from mindspore_zb.engines.graph.cache import clear_programs
 from mindspore_zb.engines.graph.emit import emit_piece
 from mindspore_zb.engines.graph.joint import Call, compile_joint
-from mindspore_zb.engines.graph.native import LoadedGraph
+from mindspore_zb.engines.graph.native import LoadedGraph, unique_names
 from mindspore_zb.engines.graph.partition import CutSettings, Piece, cut_joint
+from mindspore_zb.engines.graph.simplify import simplified
 from mindspore_zb.structure import flatten
 
 
@@ -128,6 +129,22 @@ def bench_recompute(rounds: int, width: int = 512) -> None:
               f"{ratio(times[f'{policy} all'], times['none all']):8.3f}", flush=True)
 
 
+def bench_operations() -> None:
+    """Print how many operations a net has as MindSpore compiles it, and how many of them are run."""
+    bench_net = bench_nets.transformer(4, 64, 2, 16)
+    net, x = bench_net.net, bench_net.x
+    leaves, structure = flatten(((x,), {}))
+    with unique_names(net.get_parameters()):
+        joint = compile_joint(Call(net, structure, leaves, (0,), tuple(net.trainable_params()), False))
+    counts = []
+    for graph in (joint, simplified(joint)):
+        partition = cut_joint(graph, CutSettings())
+        counts.append([len(partition.forward.nodes), len(partition.dx.nodes),
+                       sum(len(part.piece.nodes) for part in partition.dw)])
+    print(f"\noperations of forward, dx and dw, {bench_net.name}: "
+          f"{', '.join(map(str, counts[0]))} as compiled, {', '.join(map(str, counts[1]))} as run")
+
+
 def bench_host_cost(rounds: int) -> None:
     """Print what the calls of a net with some 100 residuals cost beyond the kernels: our Python, and handing residuals over.
 
@@ -190,6 +207,7 @@ def main() -> None:
     print(f"medians of {rounds} interleaved rounds; ratios are medians of each round's ratio\n")
     bench_nets_of_both_sizes(rounds, "on all cores")
     subprocess.run([sys.executable, __file__, ONE_CORE, str(rounds)], check=True)
+    bench_operations()
     bench_recompute(max(rounds // 3, 3))
     bench_host_cost(rounds * 3)
 
