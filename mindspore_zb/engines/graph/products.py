@@ -66,7 +66,8 @@ def _read_transposed(graph: Rewriting, product: str, transposed: str, source: st
             tuple(source if value == transposed else value for value in inputs), flags)
 
 
-def _become(graph: Rewriting, node: str, likeness: "_Likeness", values: Tuple[str, ...], flags: Tuple[bool, ...]) -> None:
+def _become(graph: Rewriting, node: str, likeness: "_Likeness", values: Tuple[str, ...],
+            flags: Tuple[bool, ...]) -> None:
     constants = [graph.constant(likeness.flag, [flag]) for flag in flags]
     graph.become(node, likeness.node, likeness.primitive, [*values, *constants])
 

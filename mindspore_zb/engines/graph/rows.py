@@ -1,7 +1,7 @@
 """What works row by row is done on matrices.
 
-A linear layer flattens its input to a matrix and gives its output the old shape back, and what lies between two of them,
-a norm, a sum, an activation, would do as well on matrices. Each such reshape copies a tensor on some devices.
+A linear layer flattens its input to a matrix and gives its output the old shape back, and what lies between two of
+them, a norm, a sum, an activation, would do as well on matrices. Each such reshape copies a tensor on some devices.
 """
 
 from dataclasses import dataclass
@@ -11,10 +11,11 @@ from typing import Dict, Iterable, Iterator, List, Optional, Tuple
 from mindspore_zb.engines.graph.rewriting import TUPLES, Rewriting, Shape
 
 _ELEMENTWISE = frozenset((
-    "Abs", "Add", "AddExt", "AddN", "AddScalar", "Adds", "Cast", "Cos", "Div", "Divs", "Erf", "Exp", "Expm1", "GeLU", "GeLUGrad", "Log", "Log1p",
-    "Maximum", "Minimum", "Mul", "Muls", "Neg", "Pow", "PowScalarTensor", "PowTensorScalar", "RealDiv", "Reciprocal", "ReLU", "ReluGrad", "Rsqrt", "RsqrtGrad",
-    "SiLU", "SiLUGrad", "Sigmoid", "SigmoidGrad", "Sin", "Sqrt", "SqrtGrad", "Square", "Sub", "SubExt", "SubScalar", "Subs",
-    "Tanh", "TanhGrad"))
+    "Abs", "Add", "AddExt", "AddN", "Adds", "AddScalar", "Cast", "Cos", "Div", "Divs", "Erf", "Exp", "Expm1",
+    "GeLU", "GeLUGrad", "Log", "Log1p", "Maximum", "Minimum", "Mul", "Muls", "Neg", "Pow", "PowScalarTensor",
+    "PowTensorScalar", "RealDiv", "Reciprocal", "ReLU", "ReluGrad", "Rsqrt", "RsqrtGrad", "Sigmoid", "SigmoidGrad",
+    "SiLU", "SiLUGrad", "Sin", "Sqrt", "SqrtGrad", "Square", "Sub", "SubExt", "Subs", "SubScalar", "Tanh",
+    "TanhGrad"))
 """Operations each element of whose result depends on the elements of the inputs at its place only."""
 
 _ON_LAST_AXIS = {"LayerNorm": (3, 4), "LayerNormGrad": (5, 6), "Softmax": (1,), "SoftmaxBackward": (2,)}
@@ -27,12 +28,13 @@ def work_on_matrices(graph: Rewriting) -> None:
                  and graph.numbers(graph.inputs(node)[1])), None)
     if like is None:
         return
-    for region in _regions(graph):
+    for nodes in _regions(graph):
+        region = _Region(graph, nodes)
         if region.saved() > 0:
             region.rewrite(like)
 
 
-def _regions(graph: Rewriting) -> List["_Region"]:
+def _regions(graph: Rewriting) -> List[List[str]]:
     """The nodes that work row by row and are connected by tensors of more than two axes."""
     ahead: Dict[str, str] = {}
 
@@ -52,7 +54,7 @@ def _regions(graph: Rewriting) -> List["_Region"]:
     regions: Dict[str, List[str]] = {}
     for node in found:
         regions.setdefault(root(node), []).append(node)
-    return [_Region(graph, nodes) for nodes in regions.values()]
+    return list(regions.values())
 
 
 def _lead(graph: Rewriting, node: str) -> Optional[Shape]:
@@ -65,9 +67,13 @@ def _lead(graph: Rewriting, node: str) -> Optional[Shape]:
     lead = shapes[0][:-1]
     fits = all(shape is not None and (len(shape) < 2 or shape[:-1] == lead)
                for shape in (*shapes, *(graph.shape(value) for value in _read(graph, node))))
-    held_twice = any(value in graph.results and any(not graph.is_read_forward(value, reader) for reader in graph.readers(value))
-                     for value in _given(graph, node) if graph.runs_forward(node))
-    return lead if fits and not held_twice else None
+    return lead if fits and not any(_is_held_anyway(graph, value) for value in _given(graph, node)) else None
+
+
+def _is_held_anyway(graph: Rewriting, value: str) -> bool:
+    """Whether a value is a result of the forward that the backward reads: as a matrix it would be held twice."""
+    return value in graph.results and graph.runs_forward(value) and any(
+        not graph.is_read_forward(value, reader) for reader in graph.readers(value))
 
 
 def _works_by_rows(graph: Rewriting, node: str) -> bool:
@@ -179,7 +185,8 @@ class _Region:
         for change in self._taken:
             self._give(change, graph.inputs(change.value)[0])
         for node in self._nodes:
-            for name in (node, *graph.entries(node), *(value for value in graph.inputs(node) if value in self._holders)):
+            tuples = [value for value in graph.inputs(node) if value in self._holders]
+            for name in (node, *graph.entries(node), *tuples):
                 graph.reduce(name, self._lead, prod(self._lead))
         for change in self._restored:
             self._give(change, graph.reshape(like, change.value, change.shape, change.forward))
