@@ -2,16 +2,13 @@
 
 from typing import Tuple
 
-from mindspore_zb.engines.graph.rewriting import Rewriting
-
-_RESHAPES = ("Reshape", "Squeeze", "ExpandDims", "Flatten")
-"""Operations whose result has the elements of their first input in the same order."""
+from mindspore_zb.engines.graph.rewriting import RESHAPES, Rewriting
 
 
 def merge_transposes(graph: Rewriting) -> None:
     """Make one of two transposes where nobody else reads the first."""
     for second in graph.nodes():
-        if graph.kind(second) != "Transpose" or not graph.readers(second):
+        if graph.kind(second) != "Transpose" or not graph.readers(second) or graph.is_old_state(second):
             continue
         first = _before(graph, second, ("Transpose",))
         if not first or not _only_read_by(graph, first, ("Transpose",)):
@@ -31,22 +28,33 @@ def merge_transposes(graph: Rewriting) -> None:
 def merge_reshapes(graph: Rewriting) -> None:
     """Give what two reshapes lead to the last shape at once, and take what has it already as it is."""
     for second in graph.nodes():
-        if graph.kind(second) not in _RESHAPES or not graph.readers(second):
+        if graph.kind(second) not in RESHAPES or not graph.readers(second) or graph.is_old_state(second):
             continue
-        first = _before(graph, second, _RESHAPES)
+        first = _before(graph, second, RESHAPES)
+        is_only_reader = bool(first) and _only_read_by(graph, first, RESHAPES)
         source = graph.inputs(first or second)[0]
-        is_only_reader = bool(first) and _only_read_by(graph, first, _RESHAPES)
-        if graph.shape(source) == graph.shape(second) and second not in graph.results and graph.kind(source) != "Load" \
-                and (is_only_reader or not first or graph.runs_forward(second) or not graph.runs_forward(first)):
-            graph.replace(second, source)  # if it were the other way round, both would cross
+        if _has_shape_of(graph, source, second) and (not first or is_only_reader
+                                                     or not _would_cross_beside(graph, second, first)):
+            graph.replace(second, source)
         elif is_only_reader and graph.kind(second) == "Reshape":
             graph.read(second, first, source)
 
 
+def _has_shape_of(graph: Rewriting, value: str, other: str) -> bool:
+    """Whether a value can take the place of another one that has the same elements."""
+    shape = graph.shape(value)
+    return shape is not None and shape == graph.shape(other) and other not in graph.results
+
+
+def _would_cross_beside(graph: Rewriting, second: str, first: str) -> bool:
+    """Whether the source of ``first`` would cross to the backward besides it, if it took the place of ``second``."""
+    return graph.runs_forward(first) and not graph.runs_forward(second)
+
+
 def _before(graph: Rewriting, node: str, kinds: Tuple[str, ...]) -> str:
-    """What a node reads, if it is one of these and reads no Parameter as it was before a write; otherwise ""."""
+    """What a node reads, if it is one of these; otherwise ""."""
     first = graph.inputs(node)[0]
-    return first if graph.kind(first) in kinds and graph.kind(graph.inputs(first)[0]) != "Load" else ""
+    return first if graph.kind(first) in kinds else ""
 
 
 def _only_read_by(graph: Rewriting, node: str, kinds: Tuple[str, ...]) -> bool:

@@ -18,14 +18,15 @@ _WITHOUT_FLAGS = "MatMulExt"
 def absorb_transposes(graph: Rewriting) -> None:
     """Leave out each transpose of matrices that only products read, or that is all that reads a product."""
     for node in reversed(graph.nodes()):
-        if not _transposes_matrices(graph, node):
+        if not _transposes_matrices(graph, node) or graph.is_old_state(node):
             continue
         source, readers = graph.inputs(node)[0], graph.readers(node)
-        if readers and graph.kind(source) != "Load" and all(_is_product(graph, reader) for reader in readers):
+        if readers and all(_is_product(graph, reader) for reader in readers):
             for reader in readers:
                 _read_transposed(graph, reader, node, source)
         elif graph.readers(source) == [node] and source not in graph.results and _is_product(graph, source) and \
-                graph.runs_forward(source) == graph.runs_forward(node):
+                graph.runs_forward(source) == graph.runs_forward(node) and \
+                not any(map(graph.is_old_state, graph.inputs(source)[:2])):
             (one, other), (turned, other_turned) = graph.inputs(source)[:2], _flags(graph, source)
             _become(graph, node, _likeness(graph, source), (other, one), (not other_turned, not turned))
 

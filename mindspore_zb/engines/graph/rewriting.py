@@ -7,6 +7,8 @@ from mindspore_zb.engines.graph.mindir import REFERENCE, JointGraph
 from mindspore_zb.engines.graph.native import mindir
 
 TUPLES = ("MakeTuple", "MakeList")
+RESHAPES = ("Reshape", "Squeeze", "ExpandDims", "Flatten")
+"""Operations whose result has the elements of their first input in the same order."""
 _ATTRIBUTE = mindir.AttributeProto
 _PREFIX = "rewritten."
 
@@ -93,6 +95,13 @@ class Rewriting:
             all_integers = all(len(entry.ints) == 1 for entry in held.values)
             return tuple(entry.ints[0] for entry in held.values) if all_integers else None
         return (held.i,) if held.HasField("i") else None
+
+    def is_old_state(self, value: str) -> bool:
+        """Whether a value is a Parameter as it was before a write, or a view of it. Who reads that must be done before
+        the write, and the order of effects knows him by name: it must go on being read by the same nodes."""
+        while self.kind(value) in RESHAPES or self.kind(value) == "Transpose":
+            value = self._inputs[value][0]
+        return self.kind(value) == "Load"
 
     def runs_forward(self, value: str) -> bool:
         """Whether the node that gives a value runs in the forward."""
@@ -221,7 +230,8 @@ class Rewriting:
         before, self._inputs[node] = self._inputs.get(node, ()), list(inputs)
         for value in inputs:
             self._readers.setdefault(value, {})[node] = None
-        waiting = [(node, value) for value in before if value not in inputs]
+        still = frozenset(inputs)
+        waiting = [(node, value) for value in before if value not in still]
         while waiting:
             reader, value = waiting.pop()
             self._readers[value].pop(reader, None)

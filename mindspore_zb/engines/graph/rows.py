@@ -149,7 +149,7 @@ class _Region:
                            if reader in self._holders and graph.is_read_forward(value, reader) == forward)
             crosses_anyway = not forward and graph.runs_forward(value) and any(
                 not graph.is_read_forward(value, reader) for reader in outside)
-            if inside and is_reshape and graph.shape(source) == flat and graph.kind(source) != "Load" and \
+            if inside and is_reshape and graph.shape(source) == flat and not graph.is_old_state(source) and \
                     not crosses_anyway:
                 self._taken.append(_Change(value, inside, flat, forward))
             elif inside:

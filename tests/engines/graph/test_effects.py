@@ -96,8 +96,25 @@ def test_all_are_written_that_are_written_at_one_moment():
         np.testing.assert_allclose(net.values(), [x.asnumpy().sum(), (x.asnumpy() ** 2).sum(), 4.0], rtol=1e-5)
 
 
-def test_a_write_waits_for_those_who_read_before(planned):
-    graph(Counts(read_and_write), normal(2, 3), weights=())
+class Transposed(nn.Cell):
+    """Gives the transposed product of a Parameter as it was, which it then writes."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = Parameter(normal(2, 4, 5, seed=1), name="a", requires_grad=False)
+        self.b = Parameter(normal(2, 4, 3, seed=2), name="b", requires_grad=False)
+
+    def construct(self, x):
+        product = ops.matmul(ops.transpose(self.b, (0, 2, 1)), self.a)
+        ops.assign(self.a, self.a * 2.0)
+        ops.assign(self.b, self.b + 1.0)
+        return x * ops.transpose(product, (0, 2, 1))
+
+
+@pytest.mark.parametrize("make, size", [(lambda: Counts(read_and_write), (2, 3)), (Transposed, (2, 5, 3))],
+                         ids=["sum", "transposed product"])
+def test_a_write_waits_for_those_who_read_before(make, size, planned):
+    graph(make(), normal(*size), weights=())
     plan, = planned
     model = emit_piece(plan.graph, *plan.forward.runs, "test_order")
     index = check_model(model, index_model(plan.graph.model))
@@ -115,6 +132,17 @@ def test_a_write_waits_for_those_who_read_before(planned):
         readers = {reader for reader in index.nodes if loads & {*index.nodes[reader].input}
                    and index.operation(reader) not in ("UpdateState", "MakeTuple", "Depend")}
         assert loads and readers and readers <= done
+
+
+def test_a_transposed_product_of_the_old_value():
+    net, x = Transposed(), normal(2, 5, 3)
+    for _ in range(5):
+        a, b = net.a.asnumpy().copy(), net.b.asnumpy().copy()
+        out, grad_fn = graph(net, x, weights=())
+        product = Tensor((b.transpose(0, 2, 1) @ a).transpose(0, 2, 1))
+        assert_same(out, x * product, "out")
+        assert_same(grad_fn.compute_input_grad(x), x * product, "dx")
+        assert_same((net.a, net.b), (Tensor(2 * a), Tensor(b + 1)), "state")
 
 
 def test_what_is_read_before_is_the_old_value():
