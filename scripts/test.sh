@@ -10,7 +10,7 @@
 set -euo pipefail
 
 all_tests="tests st"
-engine_tests="tests/engines/pynative tests/engines/graph/test_engine.py tests/engines/graph/test_effects.py tests/engines/graph/test_packing.py tests/memory tests/test_values*.py tests/test_section7*.py tests/test_grad_function.py tests/test_weight_groups.py tests/test_results.py"
+engine_tests="tests/engines/pynative tests/engines/graph/test_engine.py tests/engines/graph/test_effects.py tests/engines/graph/test_packing.py tests/engines/graph/test_simplify.py tests/memory tests/test_values*.py tests/test_section7*.py tests/test_grad_function.py tests/test_weight_groups.py tests/test_results.py"
 # Files are shared out to as many processes as there are cores, four at most, in the order of tests/conftest.py.
 parallel="-n auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder"
 # Hooks, recompute and graphs of thousands of nodes always fall back; networks and random programs are compiled elsewhere.

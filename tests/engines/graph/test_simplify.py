@@ -194,6 +194,8 @@ class Layers(nn.Cell):
         super().__init__()
         self.layers = nn.CellList([nn.Dense(width, width) for _ in range(count)])
         self.between = between
+        for place, parameter in enumerate(self.trainable_params()):
+            parameter.set_data(normal(*parameter.shape, seed=place) * 0.5)
 
     def construct(self, x):
         for layer in self.layers:
@@ -223,7 +225,7 @@ def product(x):
 
 
 def addn(x):
-    return ops.addn([x, ops.square(x), ops.exp(x)])
+    return ops.addn([x, ops.square(ops.sin(x)), ops.exp(ops.tanh(x))])
 
 
 def gelu(x):
