@@ -11,8 +11,8 @@ set -euo pipefail
 
 all_tests="tests st"
 engine_tests="tests/engines/pynative tests/engines/graph/test_engine.py tests/engines/graph/test_effects.py tests/engines/graph/test_packing.py tests/memory tests/test_values*.py tests/test_section7*.py tests/test_grad_function.py tests/test_weight_groups.py tests/test_results.py"
-# Half of the random programs are compiled for it: those whose seeds do not begin with 1.
-engine_selection="not (test_compiled_random_programs and seeds1)"
+# Of the random programs those are compiled for it whose seeds do not begin with 1, each once.
+engine_selection="not (test_compiled_random_programs and seeds1) and not test_random_programs_in_short_runs"
 # Files are shared out to as many processes as there are cores, four at most, in the order of tests/conftest.py.
 parallel="-n auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder"
 # Hooks, recompute and graphs of thousands of nodes always fall back; networks and random programs are compiled elsewhere.

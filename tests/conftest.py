@@ -12,17 +12,6 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
-def keep_to_own_cores():
-    """Where tests run in several processes, each has cores of its own, as the threads of one would spin on all."""
-    worker, count = os.environ.get("PYTEST_XDIST_WORKER", ""), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    if worker.startswith("gw") and hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, cores[int(worker[2:]) % len(cores)::count])
-
-
-keep_to_own_cores()
-
-
 @pytest.fixture(autouse=True)
 def clean_mindspore():
     """No test starts with what MindSpore keeps of a ``grad`` whose function raised (README, limits)."""
