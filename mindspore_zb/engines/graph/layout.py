@@ -13,7 +13,7 @@ def merge_transposes(graph: Rewriting) -> None:
         first = _before(graph, second, ("Transpose",))
         if not first or not _only_read_by(graph, first, ("Transpose",)):
             continue
-        inner, outer = (_axes(graph, node) for node in (first, second))
+        inner, outer = graph.axes(first), graph.axes(second)
         if not inner or not outer:
             continue
         axes = tuple(inner[axis] for axis in outer)
@@ -59,9 +59,3 @@ def _before(graph: Rewriting, node: str, kinds: Tuple[str, ...]) -> str:
 
 def _only_read_by(graph: Rewriting, node: str, kinds: Tuple[str, ...]) -> bool:
     return node not in graph.results and all(graph.kind(reader) in kinds for reader in graph.readers(node))
-
-
-def _axes(graph: Rewriting, transpose: str) -> Tuple[int, ...]:
-    """The axes of a transpose, counted from the front; nothing if they are not known."""
-    axes = graph.numbers(graph.inputs(transpose)[1])
-    return tuple(axis % len(axes) for axis in axes) if axes else ()

@@ -33,13 +33,9 @@ def absorb_transposes(graph: Rewriting) -> None:
 
 def _transposes_matrices(graph: Rewriting, node: str) -> bool:
     """Whether a node only swaps the last two axes."""
-    if graph.kind(node) != "Transpose":
-        return False
-    axes = graph.numbers(graph.inputs(node)[1])
-    if not axes or len(axes) < 2:
-        return False
+    axes = graph.axes(node) if graph.kind(node) == "Transpose" else ()
     count = len(axes)
-    return tuple(axis % count for axis in axes) == (*range(count - 2), count - 1, count - 2)
+    return count > 1 and axes == (*range(count - 2), count - 1, count - 2)
 
 
 def _is_product(graph: Rewriting, node: str) -> bool:
@@ -73,23 +69,12 @@ def _become(graph: Rewriting, node: str, likeness: "_Likeness", values: Tuple[st
     graph.become(node, likeness.node, likeness.primitive, [*values, *constants])
 
 
-class _Matrices(nn.Cell):
-    """A product of matrices."""
+class _Product(nn.Cell):
+    """A product of transposed matrices, by an operation that can read them so."""
 
-    def __init__(self) -> None:
+    def __init__(self, operation: Any):
         super().__init__()
-        self.product = ops.MatMul(True, True)
-
-    def construct(self, one, other):
-        return self.product(one, other)
-
-
-class _Batches(nn.Cell):
-    """A product of as many matrices by as many."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.product = ops.BatchMatMul(True, True)
+        self.product = operation(True, True)
 
     def construct(self, one, other):
         return self.product(one, other)
@@ -114,7 +99,7 @@ def _written(in_batches: bool, dtype: Any) -> Optional[_Likeness]:
     shapes = ((1, 2, 3), (1, 4, 2)) if in_batches else ((2, 3), (4, 2))
     arguments = [zeros(shape, dtype) for shape in shapes]
     try:
-        model = export_graph(_Batches() if in_batches else _Matrices(), arguments)
+        model = export_graph(_Product(ops.BatchMatMul if in_batches else ops.MatMul), arguments)
         LoadedGraph(model.SerializeToString(), arguments)
         graph = JointGraph(model)
         node, = (graph.proto(name) for name in graph.order)

@@ -96,6 +96,11 @@ class Rewriting:
             return tuple(entry.ints[0] for entry in held.values) if all_integers else None
         return (held.i,) if held.HasField("i") else None
 
+    def axes(self, transpose: str) -> Tuple[int, ...]:
+        """The axes of a transpose, counted from the front; nothing if they are not known."""
+        axes = self.numbers(self._inputs[transpose][1])
+        return tuple(axis % len(axes) for axis in axes) if axes else ()
+
     def is_old_state(self, value: str) -> bool:
         """Whether a value is a Parameter as it was before a write, or a view of it. Who reads that must be done before
         the write, and the order of effects knows him by name: it must go on being read by the same nodes."""
