@@ -7,6 +7,7 @@ from uuid import uuid4
 from mindspore_zb.engines.graph.checking import check_model
 from mindspore_zb.engines.graph.emit import emit_piece, plain_reads, written_by
 from mindspore_zb.engines.graph.joint import Call, Joint, compile_joint
+from mindspore_zb.engines.graph.kernels import with_quick_kernels
 from mindspore_zb.engines.graph.mindir import JointGraph, Meta
 from mindspore_zb.engines.graph.native import unique_names
 from mindspore_zb.engines.graph.outputs import NestedResult
@@ -109,7 +110,7 @@ def compile_blueprint(call: Call, parameters: Sequence[Any], settings: CutSettin
     with unique_names(parameters) as by_name:
         joint = compile_joint(call)
         places = _places(joint.graph, list(by_name))
-    joint, partition = _cut(joint, settings)
+    joint, partition = with_quick_kernels(*_cut(joint, settings))
     graph = joint.graph
     runs = plan_runs(joint, partition)
     original = index_model(runs.graph.model)

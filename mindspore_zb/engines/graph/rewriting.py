@@ -10,7 +10,6 @@ TUPLES = ("MakeTuple", "MakeList")
 RESHAPES = ("Reshape", "Squeeze", "ExpandDims", "Flatten")
 """Operations whose result has the elements of their first input in the same order."""
 _ATTRIBUTE = mindir.AttributeProto
-_PREFIX = "rewritten."
 
 Shape = Tuple[int, ...]
 
@@ -20,12 +19,17 @@ class Rewriting:
 
     Its nodes read values: what only passes values on is looked through. A node has the name of what it gives.
 
+    Args:
+        graph: the graph.
+        prefix: what the names of new nodes begin with, and those of no other node of the graph.
+
     Attributes:
         results: the values that the graph returns. They may be computed in another way, but have to be there.
     """
 
-    def __init__(self, graph: JointGraph):
+    def __init__(self, graph: JointGraph, prefix: str = "rewritten."):
         self._graph = graph
+        self._prefix = prefix
         self.results: FrozenSet[str] = frozenset(graph.result())
         self._forward: Set[str] = graph.ancestors([*graph.result_entries()[0], *graph.effects])
         self._kept = frozenset((graph.model.graph.output[0].name, *self.results, *graph.effects))
@@ -34,6 +38,7 @@ class Rewriting:
         self._readers: Dict[str, Dict[str, None]] = {}
         self._own: Dict[str, Any] = {}  # nodes that are new or were changed otherwise than in what they read
         self._added: Dict[str, List[str]] = {"": []}
+        self._ahead: Dict[str, List[str]] = {}
         self._primitives: Dict[str, Any] = {}
         for name, node in graph.protos():
             self._nodes[name] = node
@@ -51,8 +56,9 @@ class Rewriting:
         found: List[str] = []
         waiting = [*reversed([*self._added[""], *(name for name, _ in self._graph.protos())])]
         while waiting:
-            found.append(waiting.pop())
-            waiting.extend(reversed(self._added.get(found[-1], ())))
+            name = waiting.pop()
+            found.extend((*self._ahead.get(name, ()), name))
+            waiting.extend(reversed(self._added.get(name, ())))
         return found
 
     def kind(self, value: str) -> str:
@@ -141,16 +147,39 @@ class Rewriting:
 
     def become(self, node: str, like: Any, primitive: Any, inputs: Sequence[str]) -> None:
         """Let a node compute its result by another operation; ``like`` is a node of it, with its primitive."""
-        name = f"{_PREFIX}{primitive.op_type}"
-        if name not in self._primitives:
-            own = self._primitives[name] = mindir.PrimitiveProto()
-            own.CopyFrom(primitive)
-            own.name = name
         proto = self._nodes[self._change(node)]
-        proto.op_type = REFERENCE + name
+        proto.op_type = self._reference(primitive)
         del proto.node_attr[:]
         proto.node_attr.extend(like.node_attr)
         self._set_inputs(node, inputs)
+
+    def expand(self, node: str, like: JointGraph, inputs: Sequence[str]) -> List[str]:
+        """Let a node compute its result by several operations, and return the nodes that come before it.
+
+        Args:
+            node: the node.
+            like: a graph of these operations, which returns one tensor; all in between have the shape of ``node``'s
+                first input.
+            inputs: what takes the place of the inputs of ``like``.
+        """
+        shape, (last,) = self.shape(inputs[0]), like.result()
+        names, added = dict(zip(like.inputs, inputs)), []
+        for name, proto in like.protos():
+            reads = [names[like.resolve(value)] for value in proto.input]
+            if name == last:
+                self.become(node, proto, like.primitives[proto.op_type[len(REFERENCE):]], reads)
+                break
+            own = mindir.NodeProto()
+            own.CopyFrom(proto)
+            if like.computes(name):
+                own.op_type = self._reference(like.primitives[proto.op_type[len(REFERENCE):]])
+                own.domain = self._nodes[node].domain
+                own.attribute[0].tensors[0].dims[:] = shape
+            names[name] = self._add(own, reads)
+            self._ahead.setdefault(node, []).append(names[name])
+            if like.computes(name):
+                added.append(names[name])
+        return added
 
     def constant(self, like: Any, numbers: Sequence[int]) -> str:
         """A new constant of the type of another one, given by its name or as a node."""
@@ -166,7 +195,7 @@ class Rewriting:
                 held.values.add().CopyFrom(entry)
         else:
             held.i, = map(int, numbers)
-        return self._add(node, "", ())
+        return self._add_behind("", node, ())
 
     def reshape(self, like: str, value: str, shape: Shape, forward: bool) -> str:
         """A new node that gives a value another shape, right behind what computes it; ``like`` is such a node."""
@@ -176,8 +205,8 @@ class Rewriting:
         tensor = node.attribute[0].tensors[0]
         tensor.dims[:] = shape
         tensor.data_type = self._tensor(value).data_type
-        name = self._add(node, value if value in self._nodes else "",
-                         (value, self.constant(self._inputs[like][1], shape)))
+        name = self._add_behind(value if value in self._nodes else "", node,
+                                (value, self.constant(self._inputs[like][1], shape)))
         if forward:
             self._forward.add(name)
         return name
@@ -223,11 +252,26 @@ class Rewriting:
             self._nodes[node] = proto
         return node
 
-    def _add(self, node: Any, behind: str, inputs: Sequence[str]) -> str:
-        name = node.name = node.output[0] = f"{_PREFIX}{len(self._nodes)}"
+    def _reference(self, primitive: Any) -> str:
+        """The kind of a node that has this primitive, which becomes one of the graph."""
+        for name, known in self._primitives.items():
+            if known.op_type == primitive.op_type and known.attribute == primitive.attribute:
+                return REFERENCE + name
+        own = mindir.PrimitiveProto()
+        own.CopyFrom(primitive)
+        own.name = f"{self._prefix}{len(self._primitives)}.{primitive.op_type}"
+        self._primitives[own.name] = own
+        return REFERENCE + own.name
+
+    def _add(self, node: Any, inputs: Sequence[str]) -> str:
+        name = node.name = node.output[0] = f"{self._prefix}{len(self._nodes)}"
         self._nodes[name] = self._own[name] = node
-        self._added.setdefault(behind, []).append(name)
         self._set_inputs(name, inputs)
+        return name
+
+    def _add_behind(self, behind: str, node: Any, inputs: Sequence[str]) -> str:
+        name = self._add(node, inputs)
+        self._added.setdefault(behind, []).append(name)
         return name
 
     def _set_inputs(self, node: str, inputs: Sequence[str]) -> None:
