@@ -9,7 +9,7 @@ from typing import Any, Iterator, Optional, Union
 from mindspore_zb.errors import ArgumentTypeError, ArgumentValueError
 
 
-RECOMPUTE_POLICIES = ("none", "views", "elementwise", "cheap")
+RECOMPUTE_POLICIES = ("none", "views", "elementwise", "cheap", "selective")
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Options:
         graph_pieces: into how many pieces of about equal size compiled dw is gathered; ``"auto"`` for at most four,
             None for one per group.
         graph_recompute: what the compiled backward computes again rather than to save it: ``"none"``, ``"views"``,
-            ``"elementwise"`` or ``"cheap"``.
+            ``"elementwise"``, ``"cheap"`` or ``"selective"``.
         graph_cache: a directory where compiled pieces are kept for other processes, which need not compile then;
             None for none. It is made when it is first needed, and grows until somebody empties it. Like a directory of
             Python's compiled files it must be writable by nobody who is not trusted.

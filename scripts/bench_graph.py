@@ -109,7 +109,7 @@ def bench_recompute(rounds: int, width: int = 512) -> None:
     net, x = bench_net.net, bench_net.x
     sens = bench_nets.normal(*net(x).shape)
     call = zero_bubble(net, mode="graph").forward_and_gradfn
-    policies = ("none", "views", "elementwise", "cheap")
+    policies = ("none", "views", "elementwise", "cheap", "selective")
     held: Dict[str, int] = {}
 
     def run(policy: str) -> Dict[str, float]:

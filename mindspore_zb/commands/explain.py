@@ -9,7 +9,7 @@ from mindspore_zb.errors import ArgumentValueError
 
 HELP = "print or draw the backward graph of a forward and its split; example: explain package.module:factory"
 
-POLICIES = ("views", "elementwise", "cheap")
+POLICIES = ("views", "elementwise", "cheap", "selective")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

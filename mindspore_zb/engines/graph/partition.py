@@ -6,7 +6,7 @@ from typing import AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, Option
 
 from mindspore_zb.engines.graph.joint import Joint
 from mindspore_zb.engines.graph.mindir import JointGraph
-from mindspore_zb.engines.graph.recompute import RECOMPUTE_LEVELS, choose_saved
+from mindspore_zb.engines.graph.recompute import PRODUCTS, RECOMPUTE_LEVELS, choose_saved
 from mindspore_zb.errors import UnsupportedError
 from mindspore_zb.split import BackwardGraph, Group, SplitPlan, split_backward
 
@@ -271,8 +271,7 @@ def _cross(joint: Joint, forward: FrozenSet[str], closure: FrozenSet[str], gathe
 def _computed_again(graph: JointGraph, forward: FrozenSet[str], pieces: Sequence[FrozenSet[str]],
                     recompute: str) -> FrozenSet[str]:
     """The nodes of the forward that the backward computes again, so that the fewest bytes cross."""
-    kinds = RECOMPUTE_LEVELS[recompute]
-    if not kinds:
+    if not RECOMPUTE_LEVELS[recompute]:
         return frozenset()
     needed = _distinct(value for nodes in pieces for value in _reads(graph, nodes))
     inputs: Dict[str, Tuple[str, ...]] = {}
@@ -286,11 +285,30 @@ def _computed_again(graph: JointGraph, forward: FrozenSet[str], pieces: Sequence
         nbytes[value] = graph.nbytes(value) if graph.tensor_proto(value) is not None else None
         node = graph.node_of(value)
         if node in forward and node not in effects:
-            recomputable[value] = graph.kind(node) in kinds
+            recomputable[value] = _is_computed_again(graph, node, recompute)
             inputs[value] = graph.reads(node)
             waiting.extend(inputs[value])
     choice = choose_saved(inputs, needed, nbytes, recomputable, graph.parameters)
     return frozenset(graph.node_of(value) for value in choice.recomputed)
+
+
+def _is_computed_again(graph: JointGraph, node: str, recompute: str) -> bool:
+    """Whether a policy computes this node again where that saves bytes."""
+    if graph.kind(node) in RECOMPUTE_LEVELS[recompute]:
+        return True
+    if recompute != "selective" or graph.kind(node) not in PRODUCTS:
+        return False
+    values = graph.reads(node)
+    leads = {graph.meta(value)[0][:-2] for value in values if graph.is_static_tensor(value)}
+    return len(values) == 2 and len(leads) == 1 and leads != {()} and \
+        not any(_is_weight(graph, value) for value in values)
+
+
+def _is_weight(graph: JointGraph, value: str) -> bool:
+    """Whether a value is a Parameter or a view of one."""
+    while graph.kind(graph.node_of(value)) in RECOMPUTE_LEVELS["views"] and graph.reads(graph.node_of(value)):
+        value = graph.reads(graph.node_of(value))[0]
+    return value in graph.parameters or graph.kind(graph.node_of(value)) == "Load"
 
 
 def _with_computed_again(graph: JointGraph, nodes: FrozenSet[str], again: FrozenSet[str]) -> FrozenSet[str]:

@@ -41,11 +41,17 @@ RECOMPUTE_LEVELS: Mapping[str, FrozenSet[str]] = {
     "views": _VIEWS,
     "elementwise": _VIEWS | _ELEMENTWISE,
     "cheap": _VIEWS | _ELEMENTWISE | _REDUCTIONS,
+    "selective": _VIEWS | _ELEMENTWISE | _REDUCTIONS,
 }
 """The operations that each policy computes again, by their names in a compiled graph; each policy contains the one
 before it. "views" only moves or converts data, "elementwise" reads each element once, "cheap" has softmax, norms and
-reductions besides. Products, convolutions, everything that draws random numbers or has effects, and every operation
-not listed, are never computed again."""
+reductions besides, "selective" the products of attention too, as selective activation recomputation has them
+(Korthikanti et al., arXiv 2205.05198, section 5): those of :data:`PRODUCTS` that multiply stacks of matrices, none of
+which is a weight. All other products, convolutions, everything that draws random numbers or has effects, and every
+operation not listed, are never computed again."""
+
+PRODUCTS = frozenset(("BatchMatMul", "BatchMatMulExt", "MatMulExt"))
+"""Operations that may multiply stacks of matrices."""
 
 _MOST_FLOW = 2 ** 29  # the flow is counted in 32 bits
 

@@ -330,7 +330,7 @@ class TestGroups:
         with pytest.raises(StateError, match="released"):
             grad_fn.compute_weight_grad()
 
-    @pytest.mark.parametrize("policy", ["views", "elementwise", "cheap"])
+    @pytest.mark.parametrize("policy", ["views", "elementwise", "cheap", "selective"])
     def test_recompute_saves_bytes_and_changes_nothing(self, policy):
         net = Mlp()
         results, held = [], []
@@ -341,6 +341,50 @@ class TestGroups:
             results.append((grad_fn.compute_input_grad(), grad_fn.compute_weight_grad()))
         assert_same(results[1], results[0], "gradients", 0)
         assert held[1] <= held[0]
+
+    @staticmethod
+    def saved(fn, policy, weights, *inputs):
+        """Bytes that cross to the backward; values are checked."""
+        sens = normal(*fn(*inputs).shape, seed=9)
+        places = tuple(range(len(inputs)))
+        right = unsplit_grads(fn, inputs, weights, sens, grad_position=places)
+        with options(graph_recompute=policy):
+            _, grad_fn = graph(fn, *inputs, weights=weights, grad_position=places)
+        saved, _ = grad_fn._recording.crossing_bytes()
+        assert_same(grad_fn.compute_input_grad(sens), right.dx, "dx")
+        assert_same(grad_fn.compute_weight_grad(), right.dw, "dw")
+        return saved
+
+    @pytest.mark.parametrize("shape", [(5, 2, 3), (4, 2, 5, 3)], ids=str)
+    def test_selective_recompute_computes_the_products_of_attention_again(self, shape):
+        """Of attention only queries, keys and values are saved, and not what is as long as wide."""
+        def attention(queries, keys, values):
+            return ops.matmul(ops.softmax(ops.matmul(queries, keys.swapaxes(-1, -2)) * 0.5), values)
+
+        def and_on(queries, keys, values):
+            return ops.tanh(attention(queries, keys, values))
+
+        inputs = [normal(*shape, seed=seed) for seed in range(3)]
+        each, scores = inputs[0].nbytes, inputs[0].nbytes // shape[-1] * shape[-2]
+        for fn, more in ((attention, 0), (and_on, each)):  # without products tanh has to be saved too
+            assert self.saved(fn, "cheap", (), *inputs) == 3 * each + scores + more
+            assert self.saved(fn, "selective", (), *inputs) == 3 * each
+
+    def test_selective_recompute_computes_no_product_of_a_weight_again(self):
+        """Of a linear layer and of experts, each of which has a matrix of its own, what is read later is saved."""
+        x = normal(2, 3, 4)
+        shared, own = Parameter(normal(4, 5, seed=1), name="shared"), Parameter(normal(2, 4, 5, seed=2), name="own")
+        turned = Parameter(normal(2, 5, 4, seed=3), name="turned")
+        for fn, weight in ((lambda x: ops.tanh(ops.matmul(x, shared)), shared),
+                           (lambda x: ops.sin(ops.matmul(x, own)), own),
+                           (lambda x: ops.sin(ops.matmul(x, turned.swapaxes(1, 2))), turned)):
+            saved = 4 * 2 * 3 * (4 + 5)  # x, and what the activation gives or reads
+            assert self.saved(fn, "cheap", [weight], x) == self.saved(fn, "selective", [weight], x) == saved
+
+    def test_selective_recompute_computes_no_product_of_single_matrices_again(self):
+        inputs = normal(3, 4), normal(4, 5, seed=1)
+        assert self.saved(lambda one, other: ops.tanh(ops.matmul(one, other)), "selective", (), *inputs) == sum(
+            matrix.nbytes for matrix in inputs) + 4 * 3 * 5
 
 
 class TestMemory:

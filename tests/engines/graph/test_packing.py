@@ -228,7 +228,7 @@ def test_what_is_computed_again_is_not_packed(monkeypatch):
 
     inputs, sens = (normal(2, 3), normal(2, 3, seed=1)), normal(2, 3, seed=2)
     right = unsplit_grads(fn, inputs, (), sens, grad_position=(0, 1))
-    for policy in ("none", "views", "elementwise", "cheap"):
+    for policy in ("none", "views", "elementwise", "cheap", "selective"):
         clear_programs()
         with options(graph_recompute=policy):
             _, grad_fn = graph(fn, *inputs, weights=(), grad_position=(0, 1))

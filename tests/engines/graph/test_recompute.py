@@ -271,10 +271,11 @@ def fixture_shallow_stack():
 # --- policies ---------------------------------------------------------------------------------------------------------
 
 def test_each_policy_contains_the_one_before():
-    assert list(RECOMPUTE_LEVELS) == ["none", "views", "elementwise", "cheap"]
-    levels = list(RECOMPUTE_LEVELS.values())
+    assert list(RECOMPUTE_LEVELS) == ["none", "views", "elementwise", "cheap", "selective"]
+    *levels, selective = RECOMPUTE_LEVELS.values()
     assert not levels[0]
     assert all(low < high for low, high in zip(levels, levels[1:]))
+    assert selective == levels[-1]  # which products it has besides, depends on what they multiply
 
 
 @pytest.mark.parametrize("operation, level", [
