@@ -25,7 +25,7 @@ from mindspore_zb.engines.graph.outputs import NestedResult
 from mindspore_zb.engines.graph.partition import GroupLayout
 from mindspore_zb.engines.graph.program import Program, load_program
 
-HEAD = b"mindspore_zb pieces 3\n"
+HEAD = b"mindspore_zb pieces 4\n"
 SUFFIX = ".pieces"
 
 

@@ -218,7 +218,7 @@ def stored(tmp_path):
 
 @pytest.mark.parametrize("damage", [
     lambda content: b"", lambda content: content[:40], lambda content: content[:-1], lambda content: content + b"x",
-    lambda content: b"\x80" * len(content), lambda content: content.replace(b"pieces 3", b"pieces 2"),
+    lambda content: b"\x80" * len(content), lambda content: content.replace(b"pieces 4", b"pieces 3"),
     lambda content: content[:200] + bytes([content[200] ^ 1]) + content[201:]])
 def test_a_damaged_file_is_told_and_replaced(damage, tmp_path, compiled):
     check(Net(), tmp_path)
