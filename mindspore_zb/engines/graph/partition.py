@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import AbstractSet, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from mindspore_zb.engines.graph.joint import Joint
 from mindspore_zb.engines.graph.mindir import JointGraph
@@ -273,6 +273,7 @@ def _computed_again(graph: JointGraph, forward: FrozenSet[str], pieces: Sequence
     """The nodes of the forward that the backward computes again, so that the fewest bytes cross."""
     if not RECOMPUTE_LEVELS[recompute]:
         return frozenset()
+    is_computed_again = _computing_again(graph, recompute)
     needed = _distinct(value for nodes in pieces for value in _reads(graph, nodes))
     inputs: Dict[str, Tuple[str, ...]] = {}
     nbytes: Dict[str, Optional[int]] = {}
@@ -285,30 +286,34 @@ def _computed_again(graph: JointGraph, forward: FrozenSet[str], pieces: Sequence
         nbytes[value] = graph.nbytes(value) if graph.tensor_proto(value) is not None else None
         node = graph.node_of(value)
         if node in forward and node not in effects:
-            recomputable[value] = _is_computed_again(graph, node, recompute)
+            recomputable[value] = is_computed_again(node)
             inputs[value] = graph.reads(node)
             waiting.extend(inputs[value])
     choice = choose_saved(inputs, needed, nbytes, recomputable, graph.parameters)
     return frozenset(graph.node_of(value) for value in choice.recomputed)
 
 
-def _is_computed_again(graph: JointGraph, node: str, recompute: str) -> bool:
-    """Whether a policy computes this node again where that saves bytes."""
-    if graph.kind(node) in RECOMPUTE_LEVELS[recompute]:
-        return True
-    if recompute != "selective" or graph.kind(node) not in PRODUCTS:
-        return False
-    values = graph.reads(node)
-    leads = {graph.meta(value)[0][:-2] for value in values if graph.is_static_tensor(value)}
-    return len(values) == 2 and len(leads) == 1 and leads != {()} and \
-        not any(_is_weight(graph, value) for value in values)
+def _computing_again(graph: JointGraph, recompute: str) -> Callable[[str], bool]:
+    """Which nodes a policy computes again where that saves bytes."""
+    kinds = RECOMPUTE_LEVELS[recompute]
+    if recompute != "selective":
+        return lambda node: graph.kind(node) in kinds
+    activations = set(graph.inputs)  # what is computed from weights alone is a weight too
 
+    def is_activation(value: str) -> bool:
+        return value in activations or graph.node_of(value) in activations
 
-def _is_weight(graph: JointGraph, value: str) -> bool:
-    """Whether a value is a Parameter or a view of one."""
-    while graph.kind(graph.node_of(value)) in RECOMPUTE_LEVELS["views"] and graph.reads(graph.node_of(value)):
-        value = graph.reads(graph.node_of(value))[0]
-    return value in graph.parameters or graph.kind(graph.node_of(value)) == "Load"
+    for node in graph.order:
+        if any(is_activation(value) for value in graph.reads(node)):
+            activations.add(node)
+
+    def multiplies_activations(node: str) -> bool:
+        values = graph.reads(node)
+        return graph.kind(node) in PRODUCTS and len(values) == 2 and all(
+            is_activation(value) and graph.is_static_tensor(value) and len(graph.meta(value)[0]) > 2
+            for value in values)
+
+    return lambda node: graph.kind(node) in kinds or multiplies_activations(node)
 
 
 def _with_computed_again(graph: JointGraph, nodes: FrozenSet[str], again: FrozenSet[str]) -> FrozenSet[str]:

@@ -205,8 +205,8 @@ class Rewriting:
         tensor = node.attribute[0].tensors[0]
         tensor.dims[:] = shape
         tensor.data_type = self._tensor(value).data_type
-        name = self._add_behind(value if value in self._nodes else "", node,
-                                (value, self.constant(self._inputs[like][1], shape)))
+        lengths = self._graph.resolve(node.input[1])  # as it was exported: nobody may read `like` any more
+        name = self._add_behind(value if value in self._nodes else "", node, (value, self.constant(lengths, shape)))
         if forward:
             self._forward.add(name)
         return name

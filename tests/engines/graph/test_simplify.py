@@ -213,6 +213,22 @@ class Residual(Layers):
         return x
 
 
+class Crossing(nn.Cell):
+    """Cross-attention behind a norm, and a residual stream."""
+
+    def __init__(self, width=16):
+        super().__init__()
+        self.norm = nn.LayerNorm((width,))
+        self.queries, self.keys, self.values, self.proj, self.last = (nn.Dense(width, width) for _ in range(5))
+
+    def construct(self, x, memory):
+        queries, keys, values = (found.reshape(2, -1, 4, 4).transpose(0, 2, 1, 3) for found in (
+            self.queries(self.norm(x)), self.keys(memory), self.values(memory)))
+        heads = ops.matmul(ops.matmul(queries, keys.swapaxes(-1, -2)), values)
+        x = x + self.proj(heads.transpose(0, 2, 1, 3).reshape(2, 7, 16))
+        return x + self.last(x)
+
+
 def softmax(x):
     return ops.softmax(x, -1)
 
@@ -296,6 +312,16 @@ class TestRows:
 
         net = Layers(between)
         count(net, normal(2, 3, 4), net.trainable_params())
+
+    def test_reshapes_that_are_gone_may_be_copied(self):
+        """The first reshape of the graph shows how one is written, and is left out before another one is."""
+        net, inputs = Crossing(), (normal(2, 7, 16), normal(2, 5, 16, seed=1))
+        sens = normal(2, 7, 16, seed=2)
+        right = unsplit_grads(net, inputs, net.trainable_params(), sens, grad_position=(0, 1))
+        out, grad_fn = graph(net, *inputs, weights=net.trainable_params(), grad_position=(0, 1))
+        assert_same(out, right.out, "out")
+        assert_same(grad_fn.compute_input_grad(sens), right.dx, "dx")
+        assert_same(grad_fn.compute_weight_grad(), right.dw, "dw")
 
     @pytest.mark.parametrize("ending", [ops.tanh, ops.sigmoid, gelu, softmax],
                              ids=["tanh", "sigmoid", "gelu", "softmax"])
