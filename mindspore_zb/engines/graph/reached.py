@@ -96,9 +96,15 @@ def names_in(function: types.FunctionType) -> List[str]:
 
 def global_names(function: types.FunctionType) -> List[str]:
     """The globals that a function reads, builtins apart."""
-    names = dict.fromkeys(instruction.argval for code in codes_of(function) for instruction in get_instructions(code)
-                          if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+    names = dict.fromkeys(name for code in codes_of(function) for name in _globals_of(code))
     return [name for name in names if name in function.__globals__]
+
+
+@functools.lru_cache(maxsize=2 ** 12)
+def _globals_of(code: types.CodeType) -> Tuple[str, ...]:
+    """Kept, as equal blocks share their code, and to take it apart is most of what it takes to look at a block."""
+    return tuple(dict.fromkeys(instruction.argval for instruction in get_instructions(code)
+                               if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")))
 
 
 def closure_items(function: types.FunctionType) -> List[Tuple[str, Any]]:
