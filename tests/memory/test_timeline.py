@@ -161,7 +161,8 @@ def test_compiled_as_a_whole():
 
 
 def test_price_of_recompute_checks_its_arguments():
-    with pytest.raises(ArgumentValueError, match="policy must be one of none, views, elementwise, cheap, not 'all'"):
+    with pytest.raises(ArgumentValueError,
+                       match="policy must be one of none, views, elementwise, cheap, selective, not 'all'"):
         recompute_price(ops.tanh, (tensor(2),), policy="all")
     with pytest.raises(ArgumentValueError, match="rounds is at least 1, not 0"):
         recompute_price(ops.tanh, (tensor(2),), rounds=0)

@@ -147,24 +147,23 @@ def both_ways(graph: JointGraph, node: str) -> Tuple[JointGraph, JointGraph]:
 
 
 def _has_recipe(graph: JointGraph, node: str) -> bool:
-    recipe = _RECIPES.get(graph.kind(node))
-    if recipe is None:
+    recipe, values = _RECIPES.get(graph.kind(node)), graph.reads(node)
+    if recipe is None or len(values) != recipe.count or not all(map(graph.is_static_tensor, (*values, node))):
         return False
-    values = graph.reads(node)
-    metas = [graph.meta(value) for value in (*values, node) if graph.is_static_tensor(value)]
+    metas = [graph.meta(value) for value in (*values, node)]
     shape = metas[0][0]
-    return len(values) == recipe.count and len(metas) == recipe.count + 1 and \
-        all(dtype == _DTYPE for _, dtype in metas) and prod(shape) >= LARGE and \
-        (len(shape) == 2 if recipe.sums else _is_of(graph, *values))
+    if prod(shape) < LARGE or any(dtype != _DTYPE for _, dtype in metas):
+        return False
+    if recipe.sums:
+        return len(shape) == 2
+    return recipe.count == 1 or _is_gelu_of(graph, values[2], values[1])
 
 
-def _is_of(graph: JointGraph, *values: str) -> bool:
-    """Whether the last of three values is the GeLU of the second: who writes a backward may give what he likes for it,
-    as MindSpore's kernel on CPU does not read it."""
-    if len(values) < 3:
-        return True
-    gelu = graph.node_of(values[2])
-    return gelu is not None and graph.kind(gelu) == "GeLU" and graph.reads(gelu) == (values[1],)
+def _is_gelu_of(graph: JointGraph, value: str, x: str) -> bool:
+    """Whether a value is the GeLU of x: who writes a backward may give GeLUGrad what he likes for it, as MindSpore's
+    kernel on CPU does not read it."""
+    node = graph.node_of(value)
+    return node is not None and graph.kind(node) == "GeLU" and graph.reads(node) == (x,)
 
 
 def _is_quicker(one: JointGraph, several: JointGraph) -> bool:

@@ -205,6 +205,13 @@ class TestOwnBackward:
     def test_what_is_not_the_gelu_is_not_read(self, gives, kinds):
         assert kinds(WithBackward(gives), normal(5, 16))["GeLUGrad"] == 1
 
+    def test_one_tensor_for_all(self, kinds):
+        class Doubled(WithBackward):
+            def bprop(self, x, out, dout):
+                return (self.grad(x, x, out) * dout,)
+
+        assert kinds(Doubled(itself), normal(5, 16))["GeLUGrad"] == 0
+
     def test_the_gelu(self, kinds):
         assert kinds(WithBackward(itself), normal(5, 16))["GeLUGrad"] == 0
 
