@@ -154,17 +154,28 @@ def _refuse_repeated_writes(graph: JointGraph) -> None:
 
 
 def _refuse_overwritten(graph: JointGraph, forward: Piece) -> None:
-    """What a Load gives, or a view of it, is the Parameter itself: who reads it later reads what was written."""
+    """Nobody may read later what is written meanwhile."""
     for value in forward.gives:
-        node = graph.node_of(value)
-        while node is not None and graph.kind(node) in RECOMPUTE_LEVELS["views"] and graph.reads(node):
-            node = graph.node_of(graph.reads(node)[0])
-        if node is not None and graph.kind(node) == "Load":
-            parameter, moment = graph.proto(node).input
-            done = graph.done_before(moment)
-            if any(parameter in graph.proto(effect).input and effect not in done for effect in graph.effects):
-                raise UnsupportedError("a Parameter that it writes is needed afterwards as it was before "
-                                       f"({parameter.rpartition('.')[2]})")
+        parameter = _overwritten(graph, value)
+        if parameter:
+            raise UnsupportedError("a Parameter that it writes is needed afterwards as it was before "
+                                   f"({parameter.rpartition('.')[2]})")
+
+
+def _overwritten(graph: JointGraph, value: str) -> str:
+    """The Parameter that a value is, if it is written after this value was read; "" of any other value.
+
+    What a Load gives, or a view of it, is the Parameter itself: who reads it later reads what was written.
+    """
+    node = graph.node_of(value)
+    while node is not None and graph.kind(node) in RECOMPUTE_LEVELS["views"] and graph.reads(node):
+        node = graph.node_of(graph.reads(node)[0])
+    if node is None or graph.kind(node) != "Load":
+        return ""
+    parameter, moment = graph.proto(node).input
+    done = graph.done_before(moment)
+    is_written = any(parameter in graph.proto(effect).input and effect not in done for effect in graph.effects)
+    return parameter if is_written else ""
 
 
 def _split(joint: Joint, order: Sequence[str]) -> SplitPlan:
@@ -275,6 +286,7 @@ def _computed_again(graph: JointGraph, forward: FrozenSet[str], pieces: Sequence
         return frozenset()
     is_computed_again = _computing_again(graph, recompute)
     needed = _distinct(value for nodes in pieces for value in _reads(graph, nodes))
+    wanted = frozenset(needed)
     inputs: Dict[str, Tuple[str, ...]] = {}
     nbytes: Dict[str, Optional[int]] = {}
     recomputable: Dict[str, bool] = {}
@@ -283,7 +295,8 @@ def _computed_again(graph: JointGraph, forward: FrozenSet[str], pieces: Sequence
     for value in waiting:  # grows while it is read
         if value in nbytes:
             continue
-        nbytes[value] = graph.nbytes(value) if graph.tensor_proto(value) is not None else None
+        can_be_kept = graph.tensor_proto(value) is not None and (value in wanted or not _overwritten(graph, value))
+        nbytes[value] = graph.nbytes(value) if can_be_kept else None
         node = graph.node_of(value)
         if node in forward and node not in effects:
             recomputable[value] = is_computed_again(node)

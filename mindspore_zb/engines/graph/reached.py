@@ -96,7 +96,12 @@ def names_in(function: types.FunctionType) -> List[str]:
 
 def global_names(function: types.FunctionType) -> List[str]:
     """The globals that a function reads, builtins apart."""
-    names = dict.fromkeys(name for code in codes_of(function) for name in _globals_of(code))
+    names: Dict[str, None] = {}
+    for code in codes_of(function):
+        try:
+            names.update(dict.fromkeys(_globals_of(code)))
+        except TypeError:  # a constant without a hash, which no compiler makes
+            names.update(dict.fromkeys(_globals_of.__wrapped__(code)))
     return [name for name in names if name in function.__globals__]
 
 

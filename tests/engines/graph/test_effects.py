@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
+from mindspore_zb import options
 from mindspore_zb.api import run_forward
 from mindspore_zb.engines.graph.checking import check_model
 from mindspore_zb.engines.graph.emit import emit_piece
@@ -13,7 +14,7 @@ from mindspore_zb.errors import UnsupportedError
 from mindspore_zb.fallback import FallbackWarning
 
 from tests.engines.graph.test_engine import graph, normal
-from tests.networks.compare import assert_same
+from tests.networks.compare import assert_same, unsplit_grads
 
 
 class Counts(nn.Cell):
@@ -179,3 +180,31 @@ def test_the_old_value_in_the_backward_is_not_compiled(work):
     assert grad_fn.engine == "pynative"
     assert_same(out, ops.sin(x) * 3.0, "out")
     assert net.values()[1] == 4.0
+
+
+class Shifted(nn.Cell):
+    """What the forward adds is a Parameter that it writes then: under no policy is that to be added again."""
+
+    def __init__(self):
+        super().__init__()
+        self.shift = Parameter(Tensor(np.float32(0.5)), name="shift", requires_grad=False)
+        self.weight = Parameter(normal(3, seed=4), name="weight")
+
+    def construct(self, x):
+        y = ops.sin(ops.exp(x * 0.1 + self.shift)) * self.weight
+        ops.assign(self.shift, ops.ReduceMean()(x))
+        return y * ops.cos(x)
+
+
+@pytest.mark.parametrize("policy", ["none", "views", "elementwise", "cheap", "selective"])
+def test_what_comes_from_an_old_value_is_not_computed_again(policy):
+    ours, own, sens = Shifted(), Shifted(), normal(2, 3, seed=1)
+    for seed in (2, 3):
+        x = normal(2, 3, seed=seed)
+        right = unsplit_grads(own, (x,), own.trainable_params(), sens)
+        with options(graph_recompute=policy):
+            out, grad_fn = graph(ours, x, weights=ours.trainable_params())
+        assert_same(out, right.out, "out")
+        assert_same(grad_fn.compute_input_grad(sens), right.dx, "dx")
+        assert_same(grad_fn.compute_weight_grad(), right.dw, "dw")
+        assert_same(Tensor(ours.shift.asnumpy()), Tensor(own.shift.asnumpy()), "state")

@@ -17,6 +17,7 @@ import mindspore as ms
 from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 
 from mindspore_zb.engines.graph.frozen_state import take_frozen_state
+from mindspore_zb.engines.graph.reached import global_names
 from tests.engines.graph.whole_joint import compile_whole
 from tests.networks import zoo
 
@@ -518,3 +519,19 @@ def test_it_is_cheap_enough_for_every_micro_batch():
         return count
 
     assert 0 < calls(state.difference) < calls(yardstick)
+
+
+def reads_two_globals(x):
+    return ops.sin(x) * SCALE
+
+
+def test_globals_of_one_code_in_two_modules():
+    """What is kept of a code is not what a module has of it."""
+    twin = types.FunctionType(reads_two_globals.__code__, {"SCALE": 1})
+    assert global_names(reads_two_globals) == ["ops", "SCALE"] and global_names(twin) == ["SCALE"]
+
+
+def test_globals_of_a_code_without_a_hash():
+    code = reads_two_globals.__code__
+    odd = types.FunctionType(code.replace(co_consts=(*code.co_consts, [1])), globals())
+    assert global_names(odd) == ["ops", "SCALE"]

@@ -205,6 +205,15 @@ class TestOwnBackward:
     def test_what_is_not_the_gelu_is_not_read(self, gives, kinds):
         assert kinds(WithBackward(gives), normal(5, 16))["GeLUGrad"] == 1
 
+    @pytest.mark.parametrize("shape", [(1, 5, 16), (80,), (16, 5)], ids=str)
+    def test_a_gradient_of_another_shape(self, shape, kinds):
+        """MindSpore's kernel goes by the number of elements alone."""
+        class Reshaped(WithBackward):
+            def bprop(self, x, out, dout):
+                return (self.grad(ops.reshape(dout, shape), x, out) * dout,)
+
+        assert kinds(Reshaped(itself), normal(5, 16))["GeLUGrad"] == 1
+
     def test_one_tensor_for_all(self, kinds):
         class Doubled(WithBackward):
             def bprop(self, x, out, dout):
