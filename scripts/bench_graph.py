@@ -17,11 +17,13 @@ if ONE_CORE in sys.argv:
 
 import bench_nets
 import mindspore as ms
+import numpy as np
 from interleaved import Stopwatch, milliseconds, ratio, times_of
 from mindspore import nn, ops
 
 from mindspore_zb import options, zero_bubble
 from mindspore_zb.api import run_forward
+from mindspore_zb.engines.graph import kernels
 from mindspore_zb.engines.graph.cache import clear_programs
 from mindspore_zb.engines.graph.emit import emit_piece
 from mindspore_zb.engines.graph.joint import Call, compile_joint
@@ -150,6 +152,36 @@ def _joint_of(bench_net: bench_nets.BenchNet) -> Any:
         return compile_joint(Call(bench_net.net, structure, leaves, (0,), tuple(bench_net.net.trainable_params()), False))
 
 
+def bench_kernels(rounds: int) -> None:
+    """Print how long what may be replaced by quick kernels takes, by itself and as several, and the errors of both.
+
+    The errors are the largest ones against double precision, relative to the largest number of the result.
+    """
+    net = nn.SequentialCell(nn.Dense(8, 8), nn.GELU(), nn.Dense(8, 8))
+    graph = _joint_of(bench_nets.BenchNet("", net, bench_nets.normal(2, 8), 0)).graph
+    grad = bench_nets.normal(*kernels.SIZE)
+    x = ms.Tensor(np.linspace(-3, 3, grad.size, dtype=np.float32).reshape(kernels.SIZE))
+    out = ops.gelu(x, approximate="tanh")
+    right, slope = _gelu(x.asnumpy().astype(np.float64))
+    rights = {"GeLU": ((x,), right), "GeLUGrad": ((ops.ones_like(x), x, out), slope),
+              "BiasAddGrad": ((grad,), grad.asnumpy().astype(np.float64).sum(0))}
+    print(f"\nkernels, {kernels.SIZE[0]}x{kernels.SIZE[1]} float32: ms alone, ms as several, error alone, error as several")
+    for kind, (arguments, expected) in rights.items():
+        node = next(node for node in graph.order if graph.kind(node) == kind)
+        one, several = (kernels.loaded(found, arguments) for found in kernels.both_ways(graph, node))
+        times = times_of({"one": lambda run=one: whole_run(run), "several": lambda run=several: whole_run(run)}, rounds)
+        errors = [abs(run() - expected).max() / abs(expected).max() for run in (one, several)]
+        print(f"  {kind:12} {milliseconds(times['one all']):8.2f} {milliseconds(times['several all']):8.2f} "
+              f"{errors[0]:8.1e} {errors[1]:8.1e}", flush=True)
+
+
+def _gelu(x: Any) -> Any:
+    """GeLU by tanh and its derivative."""
+    inner, slope = (2 / np.pi) ** 0.5 * (x + 0.044715 * x ** 3), (2 / np.pi) ** 0.5 * (1 + 3 * 0.044715 * x ** 2)
+    half = (1 + np.tanh(inner)) / 2
+    return x * half, half + x * (1 - np.tanh(inner) ** 2) / 2 * slope
+
+
 def bench_host_cost(rounds: int) -> None:
     """Print what the calls of a net with some 100 residuals cost beyond the kernels: our Python, and handing residuals over.
 
@@ -168,9 +200,9 @@ def bench_host_cost(rounds: int) -> None:
     partition = cut_joint(joint, CutSettings())
     everything = partition.forward.nodes | partition.dx.nodes
     outs, sens = joint.outs, joint.graph.inputs[1:]
-    kernels = {"forward": _run_alone(joint, Piece("forward", partition.forward.nodes, joint.graph.inputs[:1], outs), x),
-               "both": _run_alone(joint, Piece("both", everything, (*joint.graph.inputs[:1], *sens),
-                                               (*outs, *joint.dxs)), x)}
+    alone = {"forward": _run_alone(joint, Piece("forward", partition.forward.nodes, joint.graph.inputs[:1], outs), x),
+             "both": _run_alone(joint, Piece("both", everything, (*joint.graph.inputs[:1], *sens),
+                                             (*outs, *joint.dxs)), x)}
 
     def calls() -> Dict[str, float]:
         watch = Stopwatch()
@@ -180,7 +212,7 @@ def bench_host_cost(rounds: int) -> None:
         seconds["dx"] = watch.read()
         return seconds
 
-    times = times_of({"calls": calls, **{name: lambda run=run: whole_run(run) for name, run in kernels.items()}}, rounds)
+    times = times_of({"calls": calls, **{name: lambda run=run: whole_run(run) for name, run in alone.items()}}, rounds)
     forward, both = milliseconds(times["forward all"]), milliseconds(times["both all"])
     print(f"\nhost cost with {len(partition.forward.gives) - len(outs)} residuals: forward "
           f"{milliseconds(times['calls forward']) - forward:.2f} ms besides {forward:.2f} ms of kernels, dx "
@@ -214,6 +246,7 @@ def main() -> None:
     subprocess.run([sys.executable, __file__, ONE_CORE, str(rounds)], check=True)
     bench_operations()
     bench_recompute(max(rounds // 3, 3))
+    bench_kernels(rounds)
     bench_host_cost(rounds * 3)
 
 

@@ -6,10 +6,11 @@ from typing import Any, Tuple
 
 from mindspore_zb.commands._arguments import count, new_picture
 from mindspore_zb.errors import ArgumentValueError
+from mindspore_zb.settings import RECOMPUTE_POLICIES
 
 HELP = "print or draw the backward graph of a forward and its split; example: explain package.module:factory"
 
-POLICIES = ("views", "elementwise", "cheap", "selective")
+POLICIES = RECOMPUTE_POLICIES[1:]  # all but "none"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -36,12 +36,14 @@ _REDUCTIONS = frozenset((
     "LayerNormExt", "LogSoftmax", "LogSoftmaxExt", "LogSoftmaxGrad", "MaxPoolWithArgmaxV2", "Mean", "MeanExt",
     "OneHot", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "RmsNorm", "Softmax", "SoftmaxBackward", "SumExt"))
 
+_CHEAP = _VIEWS | _ELEMENTWISE | _REDUCTIONS
+
 RECOMPUTE_LEVELS: Mapping[str, FrozenSet[str]] = {
     "none": frozenset(),
     "views": _VIEWS,
     "elementwise": _VIEWS | _ELEMENTWISE,
-    "cheap": _VIEWS | _ELEMENTWISE | _REDUCTIONS,
-    "selective": _VIEWS | _ELEMENTWISE | _REDUCTIONS,
+    "cheap": _CHEAP,
+    "selective": _CHEAP,
 }
 """The operations that each policy computes again, by their names in a compiled graph; each policy contains the one
 before it. "views" only moves or converts data, "elementwise" reads each element once, "cheap" has softmax, norms and

@@ -167,11 +167,12 @@ def test_micro_batches_in_flight_keep_what_they_read(work):
         assert_same(grad_fns[number].compute_input_grad(sens), sens * ops.cos(x) * (4.0 + number), "dx")
 
 
+@pytest.mark.parametrize("policy", ["none", "cheap"])
 @pytest.mark.parametrize("work", [read_then_write, view_then_write])
-def test_the_old_value_in_the_backward_is_not_compiled(work):
+def test_the_old_value_in_the_backward_is_not_compiled(work, policy):
     x = normal(2, 3)
     why = r"a Parameter that it writes is needed afterwards as it was before \(b\)"
-    with pytest.raises(UnsupportedError, match=why):
+    with options(graph_recompute=policy), pytest.raises(UnsupportedError, match=why):
         run_forward(Counts(work), (x,), {}, (), False, 0, "graph")
     net = Counts(work)
     compiled = ms.jit(net)

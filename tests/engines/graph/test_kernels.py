@@ -11,6 +11,8 @@ from mindspore.ops.operations._grad_ops import GeLUGrad
 from mindspore_zb import options
 from mindspore_zb.engines.graph import kernels
 from mindspore_zb.engines.graph.cache import clear_programs
+from mindspore_zb.engines.graph.native import mindir
+from mindspore_zb.engines.graph.rewriting import Rewriting
 
 from tests.engines.graph.test_engine import check, graph, normal
 from tests.networks.compare import assert_same, unsplit_grads
@@ -336,6 +338,12 @@ class TestWhereItPays:
             assert sizes == [{kernels.SIZE}] * 2
             assert one.shape == several.shape == (kernels.SIZE[1:] if kind == "BiasAddGrad" else kernels.SIZE)
             np.testing.assert_allclose(several, one, atol=1e-6 * abs(one).max(), rtol=0)
+
+    def test_operations_that_are_set_otherwise_are_told_apart(self):
+        rewriting = Rewriting(kernels._written("GeLU"), "quick.")
+        one, same, other = (mindir.PrimitiveProto(name=name, op_type="Mul") for name in ("one", "same", "other"))
+        other.attribute.add().name = "set otherwise"
+        assert rewriting._reference(one) == rewriting._reference(same) != rewriting._reference(other)
 
     def test_on_this_device(self, kinds, monkeypatch):
         """Whatever the measurement says, values are right."""
