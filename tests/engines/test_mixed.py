@@ -15,6 +15,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from mindspore_zb import explain, forward_and_gradfn, options, zero_bubble
 from mindspore_zb.engines.graph import cache
 from mindspore_zb.engines.graph.recording import GraphRecording
+from mindspore_zb.engines.pynative import dx, recording
 from mindspore_zb.engines.pynative.native import sync
 from mindspore_zb.fallback import FallbackWarning
 
@@ -654,6 +655,36 @@ class TestMemory:
             with no_collector():
                 grad_fn.compute_input_grad()
                 assert not recordings[0]() or not recordings[0]()._values
+
+    @pytest.mark.parametrize("between, keeps", [(lambda x: x, True), (lambda x: x + 1.0, True), (ops.gelu, False)])
+    def test_nodes_keep_what_they_saved_only_if_it_is_nothing(self, monkeypatch, between, keeps):
+        """To free nothing costs each block a wait; to keep something is what dx must not."""
+        blocks, told, run_backward = nn.CellList([Block(seed=1), Block(seed=2)]), [], dx.run_backward
+
+        def watching(edges, grads, leaves, keep_graph, *more):
+            told.append(keep_graph)
+            return run_backward(edges, grads, leaves, keep_graph, *more)
+
+        monkeypatch.setattr(dx, "run_backward", watching)
+        monkeypatch.setattr(recording, "run_backward", watching)
+
+        def net(x):
+            return blocks[1](between(blocks[0](x))) + x
+
+        weights = blocks.trainable_params()
+        check(net, [tensor(3, 4)], weights)
+        assert told and set(told) == {keeps}
+        told.clear()
+        grads = forward_and_gradfn(net, tensor(3, 4), weights=weights)[1](tensor(3, 4, seed=3))
+        assert_grads_close(grads, reference(net, [tensor(3, 4)], weights, sens=tensor(3, 4, seed=3)))
+        assert told == [keeps]
+        with no_collector(), watched_recordings(monkeypatch) as recordings:
+            out, grad_fn = forward_and_gradfn(net, tensor(3, 4), weights=weights)
+            grad_fn.compute_input_grad()
+            grad_fn.compute_weight_grad()
+            assert not any(one() and one()._values for one in recordings)
+            del grad_fn
+            assert are_gone(recordings) and out.shape == (3, 4)
 
     @pytest.mark.parametrize("end", ["abandoned", "released", "after dx"])
     def test_abandoned(self, monkeypatch, end):

@@ -150,6 +150,7 @@ class _Carried:
 class _BlockOperation(_Function):
     """The operation whose node a block is."""
 
+    is_compiled_block = True  # read by engines/pynative/node_kinds.py
     @staticmethod
     def forward(ctx, call, carried, _anchor, *_inputs):
         ctx.call = call

@@ -39,7 +39,7 @@ def run_dx(nodes: Sequence[Any], plan: Plan, caught: Caught, inputs: Dict[int, A
     try:
         with allowing_grad_inside([nodes[node] for node in inside]):
             for dx_pass in plan.passes:
-                _run_pass(nodes, dx_pass, caught, inputs, metas, keep_graph=bool(plan.kept) and not dx_pass.frees,
+                _run_pass(nodes, dx_pass, caught, inputs, metas, keep_graph=plan.keeps and not dx_pass.frees,
                           beside=[nodes[node] for node in plan.beside])
     finally:
         for handle in handles:

@@ -31,6 +31,9 @@ SAVES_OUTPUT = frozenset((
     "Tanh"))
 """Operations that save their output. Used to count bytes."""
 
+SAVES_NOTHING = SAVES_NO_INPUT - SAVES_OUTPUT - {"Gather"}
+"""Operations that save no tensor at all; ``Gather`` saves its indices."""
+
 SAME_STORAGE = frozenset((
     "ExpandDims", "ExpandDimsView", "Reshape", "Squeeze", "Transpose", "TransposeExtView", "TransposeView", "View"))
 """Operations whose output is the whole of their input's storage. ``Contiguous`` is not one: where nothing needs to be
@@ -49,6 +52,21 @@ FUNCTION_PREFIX = "_Function "
 
 CUSTOM_CELL = "CellCustomBackward"
 """A Cell with its own ``bprop``, and reentrant recompute."""
+
+
+BLOCK_PREFIX = FUNCTION_PREFIX + "compiled "
+"""The same before the name of a ``_Function`` that is a compiled block's: see ``mindspore_zb/engines/mixed``."""
+
+
+def function_prefix(kind: type) -> str:
+    """What the snapshot puts before the name of such a node."""
+    return BLOCK_PREFIX if getattr(kind, "is_compiled_block", False) else FUNCTION_PREFIX
+
+
+def saves_nothing(name: str) -> bool:
+    """Whether there is nothing that MindSpore could free with such a node, a leaf (which has no name) or another: what a
+    block saved, its call holds."""
+    return not name or name in SAVES_NOTHING or name.startswith(BLOCK_PREFIX)
 
 
 def runs_users_code(name: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Dict, FrozenSet, List, Sequence, Tuple
 
 from mindspore_zb.engines.pynative.compiled import leaves_beside
 from mindspore_zb.engines.pynative.node_kinds import (FUNCTION_PREFIX, JIT_GRAPH, SAVES_NO_INPUT, SPLITS_BY_EDGE, VIEW,
-                                                       runs_users_code)
+                                                       runs_users_code, saves_nothing)
 from mindspore_zb.engines.pynative.saved import saved_outputs
 from mindspore_zb.engines.pynative.snapshot import Snapshot, collector_paused
 from mindspore_zb.split import BackwardGraph, DxPass, Group, SplitPlan, plan_passes, split_backward
@@ -54,6 +54,9 @@ class Plan:
         needs_grad_inside: nodes whose backward itself records gradients.
         fitted: targets of nodes that make each gradient fit its target; what catches it there must look like it.
         beside: leaves that dx asks for besides the inputs; see ``compiled.py``.
+        keeps: whether nodes keep what they saved when dx has run them: dw runs some of them again, or none saved
+            anything. MindSpore lets go of it in a queue of its own, and each compiled block of the net would wait for
+            that of the one before.
     """
 
     graph: BackwardGraph
@@ -68,6 +71,7 @@ class Plan:
     needs_grad_inside: Tuple[int, ...]
     fitted: FrozenSet[Tuple[int, int]]
     beside: Tuple[int, ...]
+    keeps: bool
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,8 @@ def make_plan(snapshot: Snapshot, circumstances: Circumstances) -> Plan:
         needs_grad_inside=_nodes_of(names, users),
         fitted=frozenset(edge for node in _nodes_of(names, users)
                          for edge in graph.edges[node] if edge is not None),
-        beside=leaves_beside(graph, names, range(len(names)), [leaf for leaf in graph.inputs if leaf is not None]))
+        beside=leaves_beside(graph, names, range(len(names)), [leaf for leaf in graph.inputs if leaf is not None]),
+        keeps=bool(kept) or all(saves_nothing(names[node]) for node in split.closure))
 
 
 def _bare_functions(graph: BackwardGraph, names: Sequence[str]) -> FrozenSet[int]:

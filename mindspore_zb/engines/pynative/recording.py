@@ -13,7 +13,7 @@ from mindspore_zb.engines.pynative.dx import Caught, leaf_grad, run_dx
 from mindspore_zb.engines.pynative.lost_gradients import refusing_lost_gradients
 from mindspore_zb.engines.pynative.native import (Meta, allowing_grad_inside, eager_mode, grad_edge, grad_recording,
                                                   leaf_id, node_id, output_meta, redirect_edge, run_backward)
-from mindspore_zb.engines.pynative.node_kinds import JIT_GRAPH, runs_users_code
+from mindspore_zb.engines.pynative.node_kinds import JIT_GRAPH, runs_users_code, saves_nothing
 from mindspore_zb.engines.pynative.observe import (HAS_SESSIONS, Intercept, Observation, behind_view,
                                                    end_recompute_session, observe_forward, recompute_session,
                                                    reentrant_arguments)
@@ -144,8 +144,9 @@ class PynativeRecording(Recording):
             by_leaf: Dict[int, Optional[Any]] = {}
             with allowing_grad_inside(inside), reentrant_arguments(self._observation.reentrant), \
                     refusing_lost_gradients(snapshot, by_leaf):
+                keep = keep_graph or all(map(saves_nothing, set(snapshot.names)))  # see Plan.keeps
                 found = run_backward([root for root, _ in live], [grad for _, grad in live],
-                                     [leaves[place] for place in wanted], keep_graph, self._all_beside())
+                                     [leaves[place] for place in wanted], keep, self._all_beside())
                 by_leaf.update((nodes[place], grad) for place, grad in zip(wanted, found))
             for place in wanted:
                 grads[place] = by_leaf[nodes[place]]

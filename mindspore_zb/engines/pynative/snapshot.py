@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mindspore_zb.engines.pynative.native import is_python_node_type, node_id, redirect_edge
-from mindspore_zb.engines.pynative.node_kinds import FUNCTION_PREFIX, JIT_GRAPH
+from mindspore_zb.engines.pynative.node_kinds import FUNCTION_PREFIX, JIT_GRAPH, function_prefix
 from mindspore_zb.split import BackwardGraph
 
 _NO_EDGE, _END_OF_NODE, _FIRST_SLOT = -1, -2, -2
@@ -163,7 +163,7 @@ def _names(nodes: Sequence[Any]) -> List[str]:
     if any(JIT_GRAPH in name for name in set(names)):
         names = [JIT_GRAPH if JIT_GRAPH in name else name for name in names]
     if any(map(is_python_node_type, kinds)):
-        names = [FUNCTION_PREFIX + name if is_python_node_type(type(node)) else name
+        names = [function_prefix(type(node)) + name if is_python_node_type(type(node)) else name
                  for name, node in zip(names, nodes)]
     return names
 
