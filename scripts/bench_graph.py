@@ -3,7 +3,8 @@
     python scripts/bench_graph.py [rounds]
 
 The first table comes twice: on all cores, as MindSpore runs by default, and on one core, from a process of its own. They
-differ, as MindSpore waits by spinning.
+differ, as MindSpore waits by spinning. So do micro-batches one after the other without a pause, as a training runs them,
+and the first few after a pause, in which MindSpore's threads slept: the one function is quicker then.
 """
 
 import subprocess
@@ -75,8 +76,15 @@ def whole_run(work: Any, calls: int = 1) -> Dict[str, float]:
     return {"all": watch.read() / calls}
 
 
-def bench(bench_net: bench_nets.BenchNet, rounds: int, calls: int = 1) -> None:
-    """Print the row of one net; ``calls`` are timed together."""
+def bench(bench_net: bench_nets.BenchNet, rounds: int, calls: int, first: int) -> None:
+    """Print the row of one net.
+
+    Args:
+        bench_net: the net.
+        rounds: how often everything is timed.
+        calls: how many micro-batches are timed together, one after the other without a pause; a tenth in PyNative mode.
+        first: how many are the first few after a pause.
+    """
     clear_programs()
     net, x = bench_net.net, bench_net.x
     sens = bench_nets.normal(*net(x).shape)
@@ -95,13 +103,18 @@ def bench(bench_net: bench_nets.BenchNet, rounds: int, calls: int = 1) -> None:
 
     eager = Caller(zero_bubble(net, mode="pynative").forward_and_gradfn)
     graph = Caller(graph_call)
-    times = times_of({"graph": lambda: whole_run(lambda: split_whole(graph, x, sens), calls),
-                      "together": lambda: whole_run(lambda: together(x, sens), calls)}, rounds)
+
+    def to_together(count: int) -> float:
+        times = times_of({"graph": lambda: whole_run(lambda: split_whole(graph, x, sens), count),
+                          "together": lambda: whole_run(lambda: together(x, sens), count)}, rounds)
+        return ratio(times["graph all"], times["together all"])
+
+    steady, paused = to_together(calls), to_together(first)
     beside = times_of({"parts": lambda: split_run(graph, x, sens),  # apart: PyNative's threads go on waiting for a while
                        "graph": lambda: whole_run(lambda: split_whole(graph, x, sens), calls),
-                       "pynative": lambda: whole_run(lambda: split_whole(eager, x, sens))}, rounds)
+                       "pynative": lambda: whole_run(lambda: split_whole(eager, x, sens), max(calls // 10, 1))}, rounds)
     print(f"{bench_net.name:56} {milliseconds(beside['parts forward']):8.2f} {milliseconds(beside['parts dx']):8.2f} "
-          f"{milliseconds(beside['parts dw']):8.2f} {ratio(times['graph all'], times['together all']):9.3f} "
+          f"{milliseconds(beside['parts dw']):8.2f} {steady:9.3f} {paused:9.3f} "
           f"{ratio(beside['graph all'], beside['pynative all']):9.3f} {compile_seconds:9.1f}", flush=True)
 
 
@@ -182,10 +195,11 @@ def _gelu(x: Any) -> Any:
     return x * half, half + x * (1 - np.tanh(inner) ** 2) / 2 * slope
 
 
-def bench_host_cost(rounds: int) -> None:
+def bench_host_cost(rounds: int, count: int = 20) -> None:
     """Print what the calls of a net with some 100 residuals cost beyond the kernels: our Python, and handing residuals over.
 
-    The kernels' time is that of the same nodes run as one piece, which hands nothing over.
+    The kernels' time is that of the same nodes run as one piece, which hands nothing over. ``count`` calls come one after
+    the other.
     """
     layers = 34
 
@@ -205,14 +219,16 @@ def bench_host_cost(rounds: int) -> None:
                                              (*outs, *joint.dxs)), x)}
 
     def calls() -> Dict[str, float]:
-        watch = Stopwatch()
-        _, grad_fn = run_forward(fn, (x,), {}, None, False, 0, "graph")
-        seconds = {"forward": watch.read()}
-        grad_fn.compute_input_grad(x)
-        seconds["dx"] = watch.read()
+        watch, seconds = Stopwatch(), {"forward": 0.0, "dx": 0.0}
+        for _ in range(count):
+            _, grad_fn = run_forward(fn, (x,), {}, None, False, 0, "graph")
+            seconds["forward"] += watch.read() / count
+            grad_fn.compute_input_grad(x)
+            seconds["dx"] += watch.read() / count
         return seconds
 
-    times = times_of({"calls": calls, **{name: lambda run=run: whole_run(run) for name, run in alone.items()}}, rounds)
+    times = times_of({"calls": calls, **{name: lambda run=run: whole_run(run, count) for name, run in alone.items()}},
+                     rounds)
     forward, both = milliseconds(times["forward all"]), milliseconds(times["both all"])
     print(f"\nhost cost with {len(partition.forward.gives) - len(outs)} residuals: forward "
           f"{milliseconds(times['calls forward']) - forward:.2f} ms besides {forward:.2f} ms of kernels, dx "
@@ -226,12 +242,12 @@ def _run_alone(joint: Any, piece: Piece, x: Any) -> Any:
     return lambda: graph((x,) * len(piece.reads))
 
 
-def bench_nets_of_both_sizes(rounds: int, where: str) -> None:
-    """Print the first table."""
-    print(f"{where:56} {'forward':>8} {'dx':>8} {'dw':>8} {'/together':>9} {'/pynative':>9} {'compile':>9}")
-    print(f"{'':56} {'ms':>8} {'ms':>8} {'ms':>8} {'':>9} {'':>9} {'s':>9}")
-    bench(bench_nets.transformer(4, 64, 2, 16), rounds, calls=10)
-    bench(bench_nets.transformer(4, 512, 4, 128), max(rounds // 3, 3))
+def bench_nets_of_both_sizes(rounds: int, where: str, calls: int) -> None:
+    """Print the first table; ``calls`` of the small net are timed together, and a twentieth of the large one."""
+    print(f"{where:56} {'forward':>8} {'dx':>8} {'dw':>8} {'/together':>9} {'/together':>9} {'/pynative':>9} {'compile':>9}")
+    print(f"{'':56} {'ms':>8} {'ms':>8} {'ms':>8} {'':>9} {'(paused)':>9} {'':>9} {'s':>9}")
+    bench(bench_nets.transformer(4, 64, 2, 16), rounds, calls, first=min(calls, 10))
+    bench(bench_nets.transformer(4, 512, 4, 128), max(rounds // 3, 3), max(calls // 20, 1), first=1)
 
 
 def main() -> None:
@@ -239,10 +255,10 @@ def main() -> None:
     numbers = [argument for argument in sys.argv[1:] if argument != ONE_CORE]
     rounds = int(numbers[0]) if numbers else 15
     if ONE_CORE in sys.argv:
-        bench_nets_of_both_sizes(rounds, "on one core")
+        bench_nets_of_both_sizes(rounds, "on one core", calls=10)  # where the one function takes eight times as long
         return
     print(f"medians of {rounds} interleaved rounds; ratios are medians of each round's ratio\n")
-    bench_nets_of_both_sizes(rounds, "on all cores")
+    bench_nets_of_both_sizes(rounds, "on all cores", calls=100)
     subprocess.run([sys.executable, __file__, ONE_CORE, str(rounds)], check=True)
     bench_operations()
     bench_recompute(max(rounds // 3, 3))

@@ -81,8 +81,8 @@ def bench_ready(size: tuple, rounds: int) -> None:
           f"from the cache/12 {ratio(times['cached ready'], times['12 ready']):.3f}", flush=True)
 
 
-def bench_step(size: tuple, rounds: int, calls: int = 1, count: int = 12) -> None:
-    """Print the times of one micro-batch; ``calls`` are timed together."""
+def bench_step(size: tuple, rounds: int, calls: int, count: int = 12) -> None:
+    """Print the times of one micro-batch; for "all", ``calls`` are timed together, one after the other without a pause."""
     width, batch, length = size
     x = bench_nets.normal(batch, length, width)
     mixed = zero_bubble(Blocks(CompiledBlock, count, width))
@@ -110,8 +110,8 @@ def main() -> None:
         print("with launch_blocking():")
     else:
         bench_ready(SIZES[0], 5)
-    bench_step(SIZES[0], rounds, calls=10)
-    bench_step(SIZES[1], max(rounds // 3, 3))
+    bench_step(SIZES[0], rounds, calls=50)
+    bench_step(SIZES[1], max(rounds // 3, 3), calls=2)
     if not blocking:
         subprocess.run([sys.executable, __file__, BLOCKING, str(rounds)], check=True)
 
