@@ -64,8 +64,10 @@ def function_prefix(kind: type) -> str:
 
 
 def saves_nothing(name: str) -> bool:
-    """Whether there is nothing that MindSpore could free with such a node, a leaf (which has no name) or another: what a
-    block saved, its call holds."""
+    """Whether there is nothing that MindSpore could free with such a node: what a block saved, its call holds.
+
+    A leaf has no name, and saves nothing.
+    """
     return not name or name in SAVES_NOTHING or name.startswith(BLOCK_PREFIX)
 
 
