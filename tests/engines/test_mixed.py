@@ -11,6 +11,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn, ops
+from mindspore.common._grad_function import _Function
 
 from mindspore_zb import explain, forward_and_gradfn, options, zero_bubble
 from mindspore_zb.engines.graph import cache
@@ -630,6 +631,19 @@ class TestState:
             np.testing.assert_allclose(dw[1].asnumpy() * net[1].w.asnumpy(), out.asnumpy().sum(0), rtol=1e-4, atol=1e-4)
 
 
+class Doubled(_Function):
+    """``2 x``, which saves x."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2
+
+
 class TestMemory:
     """Nothing stays longer than it is needed; the collector is off."""
 
@@ -656,7 +670,8 @@ class TestMemory:
                 grad_fn.compute_input_grad()
                 assert not recordings[0]() or not recordings[0]()._values
 
-    @pytest.mark.parametrize("between, keeps", [(lambda x: x, True), (lambda x: x + 1.0, True), (ops.gelu, False)])
+    @pytest.mark.parametrize("between, keeps", [
+        (lambda x: x, True), (lambda x: x + 1.0, True), (ops.gelu, False), (Doubled.apply, False)])
     def test_nodes_keep_what_they_saved_only_if_it_is_nothing(self, monkeypatch, between, keeps):
         """To free nothing costs each block a wait; to keep something is what dx must not."""
         blocks, told, run_backward = nn.CellList([Block(seed=1), Block(seed=2)]), [], dx.run_backward
