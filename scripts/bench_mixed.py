@@ -1,6 +1,6 @@
 """An eager net of compiled blocks: how soon it is ready, without and with a cache directory, and its step against the
 whole net compiled as one. The steps are measured twice: as MindSpore is by default, and with its
-``runtime.launch_blocking()``, as by default eager code waits between block and block for a queue of MindSpore's.
+``runtime.launch_blocking()``, as by default each block wakes one of MindSpore's threads, which then takes time from the graphs.
 
     python scripts/bench_mixed.py [rounds]
 """
