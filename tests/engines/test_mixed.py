@@ -408,6 +408,20 @@ class Nested(nn.Cell):
         return {"a": x * self.w * scale, "b": (y, (z.sin(), x))}
 
 
+class TestWeightsBeside:
+    """A weight of the net meets a block's output in an operation that saves neither."""
+
+    @pytest.mark.parametrize("join, shape", [
+        (lambda out, w: out + w, (4,)), (lambda out, w: w + out, (4,)), (lambda out, w: out - w, (4,)),
+        (lambda out, w: out + w, (3, 4)), (ops.bias_add, (4,)),
+        (lambda out, w: ops.cat([out, w]), (3, 4)), (lambda out, w: out + ops.gather(w, Tensor([0, 2, 1]), 0), (3, 4))])
+    def test_values(self, join, shape):
+        blocks, other = [Block(seed=1), Block(seed=4)], weight(*shape, seed=7, name="other")
+        weights = [other, *(one for block in blocks for one in block.trainable_params())]
+        check(lambda x: join(blocks[0](x), other), [tensor(3, 4)], weights[:4])
+        check(lambda x: blocks[1](join(blocks[0](x), other)), [tensor(3, 4)], weights)
+
+
 class TestInputsAndOutputs:
     """Whatever goes in and out."""
 
@@ -700,6 +714,26 @@ class TestMemory:
             assert not any(one() and one()._values for one in recordings)
             del grad_fn
             assert are_gone(recordings) and out.shape == (3, 4)
+
+    @pytest.mark.parametrize("end", ["after dx", "kept by dw", "one group"])
+    @pytest.mark.parametrize("last", [nn.Identity(), nn.Dense(4, 4, weight_init="ones")])
+    def test_a_tensor_from_inside_keeps_nothing_of_a_block(self, monkeypatch, last, end):
+        blocks, kept = nn.CellList([Block(seed=1), Block(seed=2)]), []
+
+        def net(x):
+            kept.append(blocks[1](blocks[0](x)))
+            return last(kept[-1] + 1.0)
+
+        with no_collector(), watched_recordings(monkeypatch) as recordings:
+            _, grad_fn = forward_and_gradfn(net, tensor(3, 4), weights=[
+                *blocks.trainable_params(), *last.trainable_params()])
+            grad_fn.compute_input_grad()
+            if end == "kept by dw":
+                grad_fn.compute_weight_grad(keep_graph=True)
+            if end == "one group":
+                grad_fn.weight_groups[0].compute()
+            del grad_fn
+            assert are_gone(recordings) and kept[0].shape == (3, 4)
 
     @pytest.mark.parametrize("end", ["abandoned", "released", "after dx"])
     def test_abandoned(self, monkeypatch, end):

@@ -4,6 +4,7 @@ The block's weights are no edges of that node. In their place it has one, the *a
 them: so the net's split sees where the block's dw starts, and whether dx runs the block or dw does.
 """
 
+import weakref
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import mindspore as ms
@@ -153,13 +154,17 @@ class _BlockOperation(_Function):
     is_compiled_block = True  # read by engines/pynative/node_kinds.py
     @staticmethod
     def forward(ctx, call, carried, _anchor, *_inputs):
-        ctx.call = call
+        ctx.call = weakref.ref(call)  # the net's recording holds it; a tensor that the caller kept leads here too
+        ctx.block = call.name
         ctx.set_materialize_grads(False)
         return carried.take()
 
     @staticmethod
     def backward(ctx, *grads):
-        found = ctx.call.backward(grads)
+        call = ctx.call()
+        if call is None:
+            raise UnsupportedError(f"the backward of the compiled block {ctx.block} was released")
+        found = call.backward(grads)
         return (None, None, _anchor_grad(), *found)
 
 

@@ -110,12 +110,12 @@ class PynativeRecording(Recording):
     @staticmethod
     def _cut_after_dx(plan: Plan, snapshot: Snapshot) -> None:
         """Leave of the closure only what dw needs; what nothing leads to any more, MindSpore frees."""
-        for node, index in plan.trims:
-            redirect_edge(snapshot.nodes[node], index, None)
-        for place in plan.below:
+        for place in plan.below:  # before the edges that lead to them: the node of a _Function would be gone
             node = snapshot.nodes[place]
             for index in range(len(node.next_functions)):
                 redirect_edge(node, index, None)
+        for node, index in plan.trims:
+            redirect_edge(snapshot.nodes[node], index, None)
 
     def weight_grads(self, groups: Sequence[int], keep_graph: bool) -> List[Tuple[int, Optional[Any]]]:
         states = [self._states[number] for number in groups]
