@@ -18,6 +18,7 @@ from mindspore_zb.engines.graph import cache
 from mindspore_zb.engines.graph.recording import GraphRecording
 from mindspore_zb.engines.pynative import dx, recording
 from mindspore_zb.engines.pynative.native import sync
+from mindspore_zb.errors import UnsupportedError
 from mindspore_zb.fallback import FallbackWarning
 
 from ..helpers import (as_numpy, assert_grads_close, check, dw_by_groups, leaves_of, reference, split, tensor, unsplit,
@@ -734,6 +735,15 @@ class TestMemory:
                 grad_fn.weight_groups[0].compute()
             del grad_fn
             assert are_gone(recordings) and kept[0].shape == (3, 4)
+
+    def test_the_backward_of_a_block_that_is_gone(self):
+        kept, block = [], Block()
+        _, grad_fn = forward_and_gradfn(lambda x: kept.append(block(x)) or kept[0] + 1.0, tensor(3, 4),
+                                        weights=block.trainable_params())
+        node = kept[0]._grad_node
+        del grad_fn
+        with pytest.raises(UnsupportedError, match="the backward of the compiled block Block was released"):
+            type(node).backward(node, tensor(3, 4))
 
     @pytest.mark.parametrize("end", ["abandoned", "released", "after dx"])
     def test_abandoned(self, monkeypatch, end):

@@ -152,6 +152,7 @@ class _BlockOperation(_Function):
     """The operation whose node a block is."""
 
     is_compiled_block = True  # read by engines/pynative/node_kinds.py
+
     @staticmethod
     def forward(ctx, call, carried, _anchor, *_inputs):
         ctx.call = weakref.ref(call)  # the net's recording holds it; a tensor that the caller kept leads here too

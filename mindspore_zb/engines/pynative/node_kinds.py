@@ -36,8 +36,8 @@ SAVES_NOTHING = frozenset((
     "ExpandDims", "ExpandDimsView", "MeanExt", "Muls", "Neg", "ReduceMean", "ReduceSum", "Reshape", "ReverseV2",
     "SelectExtView", "SelectView", "Split", "SplitTensorView", "Squeeze", "Stack", "StridedSlice", "Sub", "SubExt",
     "SumExt", "Tile", "Transpose", "TransposeExtView", "TransposeView"))
-"""Operations that save no tensor at all, as MindSpore's hooks tell; unlike :data:`SAVES_NO_INPUT` without those that
-save indices (``Gather``) or a view of what lives anyway (``NarrowView``)."""
+"""Operations that save no tensor at all, as MindSpore's hooks tell: not those of :data:`SAVES_NO_INPUT` that save their
+output, indices (``Gather``) or what their output is a view of (``NarrowView``)."""
 
 SAME_STORAGE = frozenset((
     "ExpandDims", "ExpandDimsView", "Reshape", "Squeeze", "Transpose", "TransposeExtView", "TransposeView", "View"))
@@ -55,12 +55,11 @@ edges for good, so that the rest change their places: its edges must not be touc
 FUNCTION_PREFIX = "_Function "
 """What the snapshot puts before the name of a user's ``_Function``, which may be called like an operation."""
 
-CUSTOM_CELL = "CellCustomBackward"
-"""A Cell with its own ``bprop``, and reentrant recompute."""
-
-
 BLOCK_PREFIX = FUNCTION_PREFIX + "compiled "
 """The same before the name of a ``_Function`` that is a compiled block's: see ``mindspore_zb/engines/mixed``."""
+
+CUSTOM_CELL = "CellCustomBackward"
+"""A Cell with its own ``bprop``, and reentrant recompute."""
 
 
 def function_prefix(kind: type) -> str:
