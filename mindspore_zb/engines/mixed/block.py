@@ -12,7 +12,7 @@ from mindspore.common._grad_function import _Function
 
 from mindspore_zb.engines.base import GroupInfo
 from mindspore_zb.engines.graph.recording import GraphRecording
-from mindspore_zb.engines.pynative.native import new_leaf, without_recording
+from mindspore_zb.engines.pynative.native import new_leaf, without_pipeline, without_recording
 from mindspore_zb.errors import UnsupportedError
 from mindspore_zb.tensors import zeros
 
@@ -133,7 +133,8 @@ def join_graph(call: BlockCall, inputs: Sequence[Any], outputs: Sequence[Any]) -
         ``(anchor, outputs)``: the leaf in the place of the block's weights, and the outputs with history.
     """
     anchor = new_leaf(_ANCHOR_DTYPE)[0]
-    return anchor, _operation(call.name).apply(call, _Carried(outputs), anchor, *inputs)
+    with without_pipeline():
+        return anchor, _operation(call.name).apply(call, _Carried(outputs), anchor, *inputs)
 
 
 class _Carried:

@@ -1,5 +1,6 @@
 """The recording of an eager net with compiled blocks: the net's own recording, and those of the blocks' calls."""
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
@@ -7,6 +8,7 @@ from mindspore_zb.engines.base import BoundaryInfo, Description, GroupInfo, Reco
 from mindspore_zb.engines.mixed.block import BlockCall
 from mindspore_zb.engines.mixed.description import describe_mixed
 from mindspore_zb.engines.mixed.grouping import MergedGroup, Source, merge_sources
+from mindspore_zb.engines.pynative.native import without_pipeline
 from mindspore_zb.engines.pynative.planner import Plan
 from mindspore_zb.engines.pynative.recording import PynativeRecording
 
@@ -60,7 +62,8 @@ class MixedRecording(Recording):
 
     def input_grads(self, sens: Sequence[Any]) -> List[Optional[Any]]:
         arrangement = self._arrangement()
-        grads = self._net.input_grads(sens)
+        with without_pipeline():
+            grads = self._net.input_grads(sens)
         self._net.drop(arrangement.idle)
         for number, call in enumerate(self._calls):
             if number in arrangement.late:
@@ -83,7 +86,8 @@ class MixedRecording(Recording):
         net_groups = [number for group in chosen for number in group.net_groups]
         found = _Sums(self._count)
         if net_groups:
-            found.add(self._net.weight_grads(net_groups, keep_graph))
+            with without_pipeline() if arrangement.late else contextlib.nullcontext():
+                found.add(self._net.weight_grads(net_groups, keep_graph))
         for number, some in pieces.items():
             found.add(self._calls[number].weight_grads(some, keep_graph))
             if not keep_graph:
@@ -96,7 +100,8 @@ class MixedRecording(Recording):
         for call in self._calls:
             call.keep, call.whole = keep_graph, True
         try:
-            input_grads, weight_grads = self._net.all_grads(sens, keep_graph)
+            with without_pipeline():
+                input_grads, weight_grads = self._net.all_grads(sens, keep_graph)
         finally:
             for call in self._calls:
                 call.keep = call.whole = False

@@ -45,7 +45,9 @@ def missing_features() -> List[str]:
                                                           "set_enable_grad", "new_graph", "end_graph",
                                                           "new_empty_graph", "end_empty_graph", "call_custom_bprop",
                                                           "sync", "is_saved_tensor_hook_active",
-                                                          "set_mixed_precision_type")
+                                                          "set_mixed_precision_type",
+                                                          "disable_frontend_and_bprop_pipeline",
+                                                          "enable_frontend_and_bprop_pipeline")
                 if not hasattr(_pynative_executor, name)]
     if not missing:
         node = new_leaf(ms.float32)[1]
@@ -72,6 +74,21 @@ def run_backward(edges: Sequence[Tuple[Any, int]], grads: Sequence[Tensor], inpu
             return found[:len(inputs)]
         finally:
             _pynative_executor.set_grad_flag(recording)
+
+
+@contextlib.contextmanager
+def without_pipeline() -> Iterator[None]:
+    """Let the calling thread do what MindSpore leaves to threads of its own otherwise: make grad nodes and free them.
+
+    Such a thread has to wake up first, it takes the GIL from the caller, and the next compiled graph waits for it.
+    ``ms.saved_tensors_hooks`` does the same.
+    """
+    was_off = _pynative_executor.disable_frontend_and_bprop_pipeline()
+    try:
+        yield
+    finally:
+        if not was_off:
+            _pynative_executor.enable_frontend_and_bprop_pipeline()
 
 
 def new_leaf(dtype: Any, shape: Tuple[int, ...] = (1,)) -> Tuple[Tensor, Any]:
