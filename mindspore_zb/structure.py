@@ -6,7 +6,7 @@ instances included: they are passed through as they are.
 
 import copy
 import functools
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 
 class Structure:
@@ -21,7 +21,7 @@ class Structure:
     ["out['a'][0]", "out['a'][1]", "out['b'][0]"]
     """
 
-    __slots__ = ("_kind", "_keys", "_children", "size", "container")
+    __slots__ = ("_kind", "_keys", "_children", "size", "container", "_signature")
 
     def __init__(self, kind: Any, keys: Optional[tuple], children: Tuple["Structure", ...], container: Any = None):
         self._kind = kind  # None for a leaf; else (build function, base container type)
@@ -29,6 +29,7 @@ class Structure:
         self._keys = keys
         self._children = children
         self.size = 1 if kind is None else sum(child.size for child in children)
+        self._signature: Any = None
 
     @property
     def is_leaf(self) -> bool:
@@ -70,6 +71,13 @@ class Structure:
         """The keys of a dict, in order; None for sequences and leaves."""
         return self._keys
 
+    def signature(self) -> tuple:
+        """The same of values that nest alike in containers of the same types, and of no others."""
+        if self._signature is None:
+            self._signature = (self.container, self._keys and tuple(map(repr, self._keys)),
+                               *(child.signature() for child in self._children))
+        return self._signature
+
     def describe(self) -> str:
         """How the value nests, for messages: ``(*, [*, *])`` with ``*`` for a leaf."""
         if self._kind is None:
@@ -90,14 +98,37 @@ def flatten(value: Any) -> Tuple[List[Any], Structure]:
 
 
 def _flatten(value: Any, leaves: List[Any]) -> Structure:
+    kind = type(value)
+    if kind is tuple or kind is list or (kind is dict and not value):
+        return _plain(kind, tuple([_flatten(item, leaves) for item in value]))
     if isinstance(value, dict):
         children = tuple(_flatten(item, leaves) for item in value.values())
-        return Structure((_dict_builder(value), dict), tuple(value), children, type(value))
+        return Structure((_dict_builder(value), dict), tuple(value), children, kind)
     if isinstance(value, (tuple, list)):
         children = tuple(_flatten(item, leaves) for item in value)
-        return Structure((_sequence_builder(value), list), None, children, type(value))
+        return Structure((functools.partial(_rebuild_subclass, value), list), None, children, kind)
     leaves.append(value)
     return _LEAF
+
+
+def _plain(kind: type, children: Tuple[Structure, ...]) -> Structure:
+    """The structure of a tuple, a list or an empty dict: one for all that nest alike, as every call has some."""
+    key = (kind, children)
+    known = _PLAIN.get(key)
+    if known is None:
+        known = Structure((_dict_builder({}), dict) if kind is dict else (lambda _, items: kind(items), list),
+                          () if kind is dict else None, children, kind)
+        if len(_PLAIN) < _MOST_PLAIN and len(children) <= _MOST_ITEMS and all(map(_is_shared, children)):
+            _PLAIN[key] = known
+    return known
+
+
+def _is_shared(structure: Structure) -> bool:
+    return structure is _LEAF or _PLAIN.get((structure.container, structure.children())) is structure
+
+
+_PLAIN: Dict[Tuple[type, Tuple[Structure, ...]], Structure] = {}
+_MOST_PLAIN, _MOST_ITEMS = 1000, 32
 
 
 def _dict_builder(value: dict) -> Callable[[tuple, list], dict]:
@@ -112,13 +143,6 @@ def _dict_builder(value: dict) -> Callable[[tuple, list], dict]:
         return result
 
     return build
-
-
-def _sequence_builder(value: Any) -> Callable[[None, list], Any]:
-    kind = type(value)
-    if kind in (tuple, list):
-        return lambda _, items: kind(items)
-    return functools.partial(_rebuild_subclass, value)
 
 
 def _rebuild_subclass(value: Any, _: None, items: list) -> Any:

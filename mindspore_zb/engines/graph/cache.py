@@ -154,11 +154,7 @@ def _signature(call: Call, settings: CutSettings) -> Tuple[Any, ...]:
     """What tells calls of equal callables apart."""
     leaves = tuple(("tensor", tuple(leaf.shape), str(leaf.dtype)) if is_argument(leaf) else _constant_key(leaf)
                    for leaf in call.leaves)
-    return call.structure.describe(), _containers(call.structure), leaves, call.asked, call.has_aux, settings
-
-
-def _containers(structure: Any) -> Tuple[Any, ...]:
-    return (structure.container, *map(_containers, structure.children()))
+    return call.structure.signature(), leaves, call.asked, call.has_aux, settings
 
 
 def _constant_key(value: Any) -> Tuple[Any, ...]:

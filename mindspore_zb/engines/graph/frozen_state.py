@@ -58,7 +58,7 @@ class FrozenState:
         for place, cell in found.cells.values():
             self._parts.append(_CellWatched(cell, place, held))
         for place, function in found.functions.values():
-            self._parts.append(Watched(function, place, FunctionReader(function), _function_phrase, held))
+            self._parts.append(_FunctionWatched(function, place, held))
         for place, value in found.objects.values():
             read = read_partial if isinstance(value, partial) else own_attributes
             self._parts.append(Watched(value, place, read, _attribute_phrase, held))
@@ -154,23 +154,19 @@ class _CellWatched(Watched):
         attributes = vars(owner)
         self._count = len(attributes)
         plain = [name for name in self._frozen if _is_plain(attributes[name])]
-        self._get_plain = getter(tuple(plain))
-        self._plain = self._get_plain(attributes)
-        self._get_others = getter((*FLAT[:3], *(name for name in self._frozen if name not in (*plain, *FLAT))))
-        self._ids = self._ids_in(attributes)
+        others = (*FLAT[:3], *(name for name in self._frozen if name not in (*plain, *FLAT)))
         names = list(self._frozen)
         flat = FLAT[:2] + FLAT[3:] if self._held.contents else FLAT  # buffers have contents
         nested = [(names[index], frozen) for index, frozen in self._nested if names[index] not in flat]
         empty = [name for name, frozen in nested if frozen.empty]  # hooks, mostly: four dicts in every Cell
-        self._get_empty = getter(tuple(empty))
-        self._empty_types = tuple(map(type, self._get_empty(attributes)))
+        self._get = getter((*plain, *others, *empty))
+        self._others = slice(len(plain), len(plain) + len(others))
+        self._empty = slice(len(plain) + len(others), None)
+        found = self._get(attributes)
+        self._plain = found[:len(plain)]
+        self._ids = _ids_in(found[self._others], attributes)
+        self._empty_types = tuple(map(type, found[self._empty]))
         self._nested = [(name, frozen) for name, frozen in nested if name not in empty]
-
-    def _ids_in(self, attributes: Dict[str, Any]) -> Tuple[int, ...]:
-        """Identities of what must not be held, the items of the Cell's own dicts included."""
-        others = self._get_others(attributes)
-        return tuple(map(id, (*others, *others[0].values(), *others[1].values(), *others[2].values(),
-                              *attributes.get(FLAGS, NOTHING).values())))
 
     def same(self) -> bool:
         cell = self.owner()
@@ -180,11 +176,12 @@ class _CellWatched(Watched):
         if len(attributes) != self._count:  # one was added, and may hide an attribute of the class
             return False
         try:
-            if not all(map(is_, self._get_plain(attributes), self._plain)) or self._ids_in(attributes) != self._ids:
-                return False
-            empty = self._get_empty(attributes)
+            found = self._get(attributes)
         except KeyError:
             return False
+        if not all(map(is_, self._plain, found)) or _ids_in(found[self._others], attributes) != self._ids:
+            return False
+        empty = found[self._empty]
         if any(empty) or tuple(map(type, empty)) != self._empty_types:
             return False
         for name, frozen in self._nested:
@@ -198,6 +195,12 @@ class _CellWatched(Watched):
         key = frozen.changed_key(value)
         changed = "was replaced" if key in value and frozen.has_key(key) else "was added or removed"
         return f"{PARTS[name]} {key!r} of {self._place} {changed}"
+
+
+def _ids_in(others: Tuple[Any, ...], attributes: Dict[str, Any]) -> Tuple[int, ...]:
+    """Identities of what must not be held, the items of the Cell's own dicts included, which come first."""
+    return tuple(map(id, (*others, *others[0].values(), *others[1].values(), *others[2].values(),
+                          *attributes.get(FLAGS, NOTHING).values())))
 
 
 def _is_plain(value: Any) -> bool:
@@ -231,13 +234,26 @@ class FunctionReader:
         self._globals = tuple(global_names(function))
 
     def __call__(self, function: Any) -> Dict[str, Any]:
-        found = {"code": function.__code__, "default arguments": function.__defaults__,
-                 "default keyword arguments": function.__kwdefaults__}
-        found.update((f"closure variable {name!r}", value) for name, value in closure_items(function))
+        names = ("code", "default arguments", "default keyword arguments",
+                 *(f"closure variable {name!r}" for name, _ in closure_items(function)),
+                 *(f"global {name!r} of module {function.__module__}" for name in self._globals))
+        return dict(zip(names, self.items(function)))
+
+    def items(self, function: Any) -> Tuple[Any, ...]:
+        """The same without the names."""
         module = function.__globals__
-        for name in self._globals:
-            found[f"global {name!r} of module {function.__module__}"] = module.get(name, ABSENT)
-        return found
+        return (function.__code__, function.__defaults__, function.__kwdefaults__,
+                *(value for _, value in closure_items(function)), *[module.get(name, ABSENT) for name in self._globals])
+
+
+class _FunctionWatched(Watched):
+    """The code of a function and what it refers to by name."""
+
+    def __init__(self, function: Any, place: str, held: Held):
+        super().__init__(function, place, FunctionReader(function), _function_phrase, held)
+
+    def items(self, owner: Any) -> Tuple[Any, ...]:
+        return self._read.items(owner)
 
 
 def _function_phrase(place: str, name: str, changed: str) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Dict, FrozenSet, Sequence, Tuple
 
+from mindspore_zb.engines.base import BoundaryInfo, GroupInfo
 from mindspore_zb.engines.graph.blueprint import Blueprint, Layout, PieceCode, parameter_name
 from mindspore_zb.engines.graph.native import LoadedGraph
 from mindspore_zb.tensors import zeros
@@ -65,14 +66,35 @@ class Program:
         return any(piece.written for piece in (self.forward, self.dx, *self.dw))
 
     @cached_property
-    def dw_readers(self) -> "Counter[str]":
+    def dw_readers(self) -> Dict[str, int]:
         """The values that pieces of dw read, or give as they are, and how many pieces do."""
-        return Counter(value for group in self.layout.groups for value in group.needs)
+        return dict(Counter(value for group in self.layout.groups for value in group.needs))
+
+    @cached_property
+    def own_dxs(self) -> FrozenSet[str]:
+        """The gradients of inputs that dx computes and dw does not read: nothing of ours refers to them."""
+        return frozenset(self.dx.gives).intersection(self.layout.dxs) - self.dw_readers.keys()
 
     @cached_property
     def read_by_backward(self) -> FrozenSet[str]:
         """The values that dx or dw read, or give as they are."""
         return frozenset((*self.dw_readers, *self.dx.reads, *self.layout.dxs))
+
+    def groups_at(self, positions: Tuple[int, ...]) -> Tuple[GroupInfo, ...]:
+        """The groups of dw, each weight by its position in a request: ``positions`` has that of each weight.
+
+        The same object for the same positions: a net with compiled blocks asks at every micro-batch.
+        """
+        known = self._groups_at.get(positions)
+        if known is None:
+            known = self._groups_at[positions] = tuple(
+                GroupInfo(tuple(positions[place] for place in group.weights),
+                          tuple(BoundaryInfo(name, ()) for name in group.boundaries)) for group in self.layout.groups)
+        return known
+
+    @cached_property
+    def _groups_at(self) -> Dict[Tuple[int, ...], Tuple[GroupInfo, ...]]:
+        return {}
 
     def unbound(self) -> "Program":
         """The same without its Parameters, to serve every equal call with other ones."""

@@ -126,8 +126,9 @@ class GraphRecording(Recording):
         program = self._program
         values = [None if place is None else program.layout.dxs[place] for place in self._wanted_inputs]
         # What comes from dx and is nowhere else needs no alias; MindSpore adds in place to a tensor that has none.
-        shared = {value for value, count in Counter(values).items() if count > 1} | program.dw_readers.keys()
-        own = frozenset(program.dx.gives) - shared
+        own = program.own_dxs
+        if len(set(values)) < len(values):
+            own = own.difference(value for value, count in Counter(values).items() if count > 1)
         return [None if value is None else self._values[value] if value in own else detached(self._values[value])
                 for value in values]
 

@@ -37,12 +37,10 @@ class BlockCall:
         waits: whether dx is over and left it to dw to run the block.
     """
 
-    def __init__(self, name: str, recording: GraphRecording, positions: Sequence[int],
+    def __init__(self, name: str, recording: GraphRecording, positions: Tuple[int, ...],
                  metas: Sequence[Tuple[Tuple[int, ...], Any]]):
         self.name = name
-        self.groups: Tuple[GroupInfo, ...] = tuple(
-            GroupInfo(tuple(positions[place] for place in info.weights), info.boundaries)
-            for info in recording.groups())
+        self.groups: Tuple[GroupInfo, ...] = recording.program.groups_at(positions)
         self.crossing = recording.crossing_bytes()
         self._positions = positions
         self.keep = False

@@ -77,9 +77,9 @@ class _Blocks:
         leaves = [detached(leaf) if is_tensor(leaf) else leaf for leaf in leaves]
         places = [place for place, leaf in enumerate(leaves) if is_differentiable(leaf)]
         recording = recorded.recording
-        if places and (inputs or recording.groups()):
+        if places and (inputs or recording.program.layout.groups):
             outputs = [leaves[place] for place in places]
-            call = BlockCall(_name_of(block), recording, [self._places[place] for place in recorded.weights],
+            call = BlockCall(_name_of(block), recording, tuple([self._places[place] for place in recorded.weights]),
                              [(tuple(out.shape), out.dtype) for out in outputs])
             anchor, outputs = join_graph(call, inputs, outputs)
             for place, output in zip(places, outputs):

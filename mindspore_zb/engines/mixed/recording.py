@@ -1,6 +1,7 @@
 """The recording of an eager net with compiled blocks: the net's own recording, and those of the blocks' calls."""
 
 import contextlib
+import weakref
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
@@ -45,7 +46,7 @@ class MixedRecording(Recording):
 
     def _arrangement(self) -> _Arrangement:
         if self._arranged is None:
-            self._arranged = _arrange(self._net.plan(), [call.groups for call in self._calls], self._count)
+            self._arranged = _arrangement_of(self._net.plan(), [call.groups for call in self._calls], self._count)
         return self._arranged
 
     def groups(self) -> Tuple[GroupInfo, ...]:
@@ -156,6 +157,21 @@ class _Sums:
             if grad is not None and position < self._count:
                 known = self.grads.get(position)
                 self.grads[position] = grad if known is None else known + grad
+
+
+def _arrangement_of(plan: Plan, pieces: Sequence[Tuple[GroupInfo, ...]], count: int) -> _Arrangement:
+    """The same for each micro-batch of a net: plans and groups are the same objects then."""
+    known = _ARRANGED.setdefault(plan, {})
+    key = (count, *map(id, pieces))
+    if key not in known:
+        if len(known) >= _MOST_ARRANGED:
+            known.clear()
+        known[key] = (pieces, _arrange(plan, pieces, count))  # with the pieces, so that no other has their identity
+    return known[key][1]
+
+
+_ARRANGED: "weakref.WeakKeyDictionary[Plan, Dict[tuple, tuple]]" = weakref.WeakKeyDictionary()
+_MOST_ARRANGED = 16
 
 
 def _arrange(plan: Plan, pieces: Sequence[Sequence[GroupInfo]], count: int) -> _Arrangement:

@@ -37,7 +37,7 @@ class GroupPlan:
     beside: Tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """Everything that is the same for all micro-batches; all numbers are places in :attr:`Snapshot.nodes`.
 
