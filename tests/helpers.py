@@ -11,6 +11,7 @@ import mindspore as ms
 from mindspore import Parameter, Tensor, ops
 
 from mindspore_zb import forward_and_gradfn
+from mindspore_zb.engines.pynative import native
 
 RELATIVE_ERROR = {"Float16": 2e-3, "BFloat16": 2e-2, "Float32": 1e-5, "Float64": 1e-13}
 """Largest error of a gradient, as a part of its largest entry; by dtype."""
@@ -252,3 +253,12 @@ def orders_of(count):
         return list(permutations(range(count)))
     return [tuple(range(count)), tuple(range(count))[::-1],
             *[tuple(random.Random(seed).sample(range(count), count)) for seed in range(3)]]
+
+
+def is_pipeline_off():
+    """Whether MindSpore's pipeline is off; leaves it as it is."""
+    executor = native._pynative_executor
+    off = executor.disable_frontend_and_bprop_pipeline()
+    if not off:
+        executor.enable_frontend_and_bprop_pipeline()
+    return off

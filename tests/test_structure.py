@@ -1,5 +1,6 @@
 """Nested values and their leaves: round trips."""
 
+import sys
 from collections import OrderedDict, defaultdict, namedtuple
 from dataclasses import dataclass
 
@@ -140,6 +141,30 @@ class TestByHand:
     ])
     def test_describe(self, value, text):
         assert flatten(value)[1].describe() == text
+
+    @pytest.mark.parametrize("one, two, alike", [
+        (((1,), {}), ((2,), {}), True),
+        (([1], {}), ((1,), {}), False),
+        ({"a": 1}, OrderedDict(a=2), False),
+        ({1: 0}, {True: 0}, False),
+        ({"a": 1, "b": 2}, {"b": 1, "a": 2}, False),
+        (Pair(1, 2), Pair(3, 4), True),
+        (Pair(1, 2), (3, 4), False),
+        ([], (), False), ([], {}, False), ({}, 1, False), ([1], [[1]], False),
+    ])
+    def test_signature(self, one, two, alike):
+        assert (flatten(one)[1].signature() == flatten(two)[1].signature()) is alike
+
+    def test_shared_by_plain_values_only(self):
+        assert flatten(((1,), {}))[1] is flatten(((2,), {}))[1]
+        for value in ([Items([1])], (defaultdict(list, a=1),), ({"a": 1},), [1] * 33):
+            assert flatten(value)[1] is not flatten(value)[1]
+
+    def test_what_is_shared_holds_nothing(self):
+        held = Record(1)
+        count = sys.getrefcount(held)
+        flatten(((held, [held]), {}, (Items([held]), {"a": held}, defaultdict(lambda: held, a=held))))
+        assert sys.getrefcount(held) == count
 
     def test_deep_nesting(self):
         value = 1

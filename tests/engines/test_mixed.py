@@ -16,13 +16,14 @@ from mindspore.common._grad_function import _Function
 from mindspore_zb import explain, forward_and_gradfn, options, zero_bubble
 from mindspore_zb.engines.graph import cache
 from mindspore_zb.engines.graph.recording import GraphRecording
+from mindspore_zb.engines.mixed import block as block_module
 from mindspore_zb.engines.pynative import dx, recording
 from mindspore_zb.engines.pynative.native import sync
 from mindspore_zb.errors import UnsupportedError
 from mindspore_zb.fallback import FallbackWarning
 
-from ..helpers import (as_numpy, assert_grads_close, check, dw_by_groups, leaves_of, reference, split, tensor, unsplit,
-                       weight)
+from ..helpers import (as_numpy, assert_grads_close, check, dw_by_groups, is_pipeline_off, leaves_of, reference, split,
+                       tensor, unsplit, weight)
 
 
 class Block(nn.Cell):
@@ -767,6 +768,104 @@ class TestMemory:
                                             weights=[w, *block.trainable_params()])
             grad_fn.compute_input_grad((tensor(3, 4), None))
             assert not any(one() and one()._values for one in recordings)
+
+
+class TestPipeline:
+    """The backward of a net with blocks is run by the calling thread alone: each block waits for MindSpore's threads."""
+
+    def seen(self, backward):
+        """Whether MindSpore's pipeline was off where gradients came by, and whether it is afterwards."""
+        net, seen = net_of(2), []
+
+        def run(x):
+            x = net.first(x)
+            x.register_hook(lambda grad: seen.append(is_pipeline_off()))
+            return net.last(net.blocks[1](net.blocks[0](x)))
+
+        x = tensor(3, 4)
+        _, grad_fn = forward_and_gradfn(run, x, weights=net.trainable_params())
+        assert not is_pipeline_off()
+        backward(grad_fn)
+        return seen, is_pipeline_off()
+
+    def test_forward(self, monkeypatch):
+        original, seen = block_module._Carried.take, []
+        monkeypatch.setattr(block_module._Carried, "take",
+                            lambda carried: seen.append(is_pipeline_off()) or original(carried))
+        assert self.seen(lambda grad_fn: None) == ([], False) and seen == [True, True]
+
+    def test_dx(self):
+        assert self.seen(lambda grad_fn: (grad_fn.compute_input_grad(), grad_fn.compute_weight_grad())) == \
+            ([True], False)
+
+    def test_whole(self):
+        assert self.seen(lambda grad_fn: grad_fn()) == ([True], False)
+
+    def test_dw_that_runs_blocks(self):
+        table, block, seen = weight(7, 4, seed=6, name="table"), Block(seed=1), []
+
+        def run(ids):
+            x = ops.gather(table, ids, 0)
+            x.register_hook(lambda grad: seen.append(is_pipeline_off()))
+            return block(x)
+
+        _, grad_fn = forward_and_gradfn(run, Tensor([1, 2], ms.int32), weights=[table, *block.trainable_params()])
+        grad_fn.compute_input_grad()
+        grad_fn.compute_weight_grad()
+        assert seen == [True] and not is_pipeline_off()
+
+    def test_after_an_error(self):
+        def run(x):
+            x = x * 2.0
+            x.register_hook(lambda grad: 1 / 0)
+            return net(x)
+
+        net = net_of(1)
+        _, grad_fn = forward_and_gradfn(run, tensor(3, 4), weights=net.trainable_params())
+        with pytest.raises(ZeroDivisionError):
+            grad_fn.compute_input_grad()
+        assert not is_pipeline_off()
+
+    def test_eager_nets_keep_it(self):
+        seen = []
+
+        def run(x):
+            x = x * 2.0
+            x.register_hook(lambda grad: seen.append(is_pipeline_off()))
+            return x.sin()
+
+        _, grad_fn = forward_and_gradfn(run, tensor(3, 4))
+        grad_fn.compute_input_grad()
+        assert seen == [False]
+
+
+class TestMicroBatches:
+    """What is made once for all micro-batches of a net is made again where they differ."""
+
+    def test_other_weights_of_the_request(self):
+        net = net_of(2)
+        every, x = net.trainable_params(), tensor(3, 4)
+        for weights in (every, every[::-1], every[3:], every[::2], every):
+            check(net, [x], weights)
+
+    def test_nets_of_equal_structure(self):
+        x, nets = tensor(3, 4), [net_of(2), net_of(2, lambda seed: Block(seed=seed + 5)), net_of(2)]
+        for net in nets * 2:
+            check(net, [x], net.trainable_params())
+
+    def test_blocks_in_another_order(self):
+        net = net_of(2)
+        net.blocks[1].u.requires_grad = False
+        for _ in range(2):
+            check(net, [tensor(3, 4)], net.trainable_params())
+            net.blocks = nn.CellList([net.blocks[1], net.blocks[0]])
+
+    def test_more_nets_than_are_remembered(self):
+        x, weights = tensor(3, 4), [weight(4, 4, seed=seed, name=f"w{seed}") for seed in range(20)]
+        block = Block()
+        for _ in range(2):
+            for one in weights:
+                check(lambda x, w=one: block(ops.matmul(x, w)), [x], [one, *block.trainable_params()])
 
 
 class TestNothingIsLeft:

@@ -10,6 +10,8 @@ import mindspore_zb
 from mindspore_zb import ZeroBubbleError
 from mindspore_zb.engines.pynative import native
 
+from ...helpers import is_pipeline_off
+
 
 def test_nothing_is_missing_here():
     assert native.missing_features() == []
@@ -61,3 +63,29 @@ def test_a_compilation_that_fails_inside_says_so_itself(tmp_path, monkeypatch):
     assert "input_args_info_stack_" not in str(raised.value) and "eshape" in str(raised.value)
     out, grad_fn = mindspore_zb.forward_and_gradfn(lambda a: a * a, x)
     assert grad_fn.compute_input_grad().asnumpy().tolist() == [[2.0] * 3] * 2
+
+
+class TestWithoutPipeline:
+    """The pipeline is off inside, and afterwards what it was."""
+
+    def test_on_again(self):
+        assert not is_pipeline_off()
+        with native.without_pipeline():
+            assert is_pipeline_off()
+            with native.without_pipeline():
+                pass
+            assert is_pipeline_off()
+        assert not is_pipeline_off()
+
+    def test_on_again_after_an_error(self):
+        with pytest.raises(ZeroDivisionError), native.without_pipeline():
+            1 / 0  # pylint: disable=pointless-statement
+        assert not is_pipeline_off()
+
+    def test_stays_off_where_the_caller_has_it_off(self):
+        with ms.saved_tensors_hooks(lambda x: x, lambda x: x):
+            assert is_pipeline_off()
+            with native.without_pipeline():
+                pass
+            assert is_pipeline_off()
+        assert not is_pipeline_off()
