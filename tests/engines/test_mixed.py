@@ -498,6 +498,18 @@ class TestInputsAndOutputs:
         check(lambda x: block(x.sin()), [tensor(3, 4, dtype=np.float16)], [block.w])
 
 
+def test_one_gradient_of_two_inputs():
+    @ms.jit
+    def both(x, y):
+        return ops.tanh(x + y)
+
+    def run(x, y):
+        one, two = x.sin(), y.cos()
+        return both(one, two) + one * 3.0 + two * 5.0
+
+    check(run, [tensor(3, 4), tensor(3, 4, seed=2)], [])
+
+
 class TestFirstStage:
     """Nothing before the blocks asks for a gradient of the inputs: dw runs them."""
 
@@ -847,6 +859,12 @@ class TestMicroBatches:
         every, x = net.trainable_params(), tensor(3, 4)
         for weights in (every, every[::-1], every[3:], every[::2], every):
             check(net, [x], weights)
+
+    def test_a_weight_more_that_asks_for_nothing(self):
+        net, x = net_of(2), tensor(3, 4)
+        frozen, weights = Parameter(tensor(2), name="frozen", requires_grad=False), net.trainable_params()
+        for request in (weights, [frozen, *weights], [*weights, frozen], weights):
+            check(net, [x], request, vanishing=True)
 
     def test_nets_of_equal_structure(self):
         x, nets = tensor(3, 4), [net_of(2), net_of(2, lambda seed: Block(seed=seed + 5)), net_of(2)]
