@@ -163,11 +163,13 @@ def _arrangement_of(plan: Plan, pieces: Sequence[Tuple[GroupInfo, ...]], count: 
     """The same for each micro-batch of a net: plans and groups are the same objects then."""
     known = _ARRANGED.setdefault(plan, {})
     key = (count, *map(id, pieces))
-    if key not in known:
+    found = known.get(key)
+    if found is None:
+        found = pieces, _arrange(plan, pieces, count)  # with the pieces, so that no others have their identity
         if len(known) >= _MOST_ARRANGED:
             known.clear()
-        known[key] = (pieces, _arrange(plan, pieces, count))  # with the pieces, so that no other has their identity
-    return known[key][1]
+        known[key] = found
+    return found[1]
 
 
 _ARRANGED: "weakref.WeakKeyDictionary[Plan, Dict[tuple, tuple]]" = weakref.WeakKeyDictionary()

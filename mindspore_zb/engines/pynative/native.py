@@ -78,17 +78,18 @@ def run_backward(edges: Sequence[Tuple[Any, int]], grads: Sequence[Tensor], inpu
 
 @contextlib.contextmanager
 def without_pipeline() -> Iterator[None]:
-    """Let the calling thread do what MindSpore leaves to threads of its own otherwise: make grad nodes and free them.
+    """Let the calling thread make grad nodes, which MindSpore leaves to a thread of its own otherwise.
 
-    Such a thread has to wake up first, it takes the GIL from the caller, and the next compiled graph waits for it.
+    That thread has to wake up first, it takes the GIL from the caller, and the next compiled graph waits for it.
     ``ms.saved_tensors_hooks`` does the same.
     """
-    was_off = _pynative_executor.disable_frontend_and_bprop_pipeline()
-    try:
-        yield
-    finally:
-        if not was_off:
-            _pynative_executor.enable_frontend_and_bprop_pipeline()
+    with SERIAL:  # there is one switch for the process
+        was_off = _pynative_executor.disable_frontend_and_bprop_pipeline()
+        try:
+            yield
+        finally:
+            if not was_off:
+                _pynative_executor.enable_frontend_and_bprop_pipeline()
 
 
 def new_leaf(dtype: Any, shape: Tuple[int, ...] = (1,)) -> Tuple[Tensor, Any]:
