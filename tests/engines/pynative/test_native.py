@@ -1,5 +1,7 @@
 """A MindSpore that lacks something is refused with one sentence that says what; recording leaves nothing behind."""
 
+import threading
+
 import mindspore as ms
 import numpy as np
 import psutil
@@ -89,3 +91,18 @@ class TestWithoutPipeline:
                 pass
             assert is_pipeline_off()
         assert not is_pipeline_off()
+
+    def test_one_thread_after_the_other(self):
+        seen = []
+
+        def other():
+            with native.without_pipeline():
+                seen.append(is_pipeline_off())
+
+        thread = threading.Thread(target=other)
+        with native.without_pipeline():
+            thread.start()
+            thread.join(0.2)
+            assert not seen and is_pipeline_off()
+        thread.join(10)
+        assert seen == [True] and not is_pipeline_off()
