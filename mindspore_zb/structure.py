@@ -112,12 +112,15 @@ def _flatten(value: Any, leaves: List[Any]) -> Structure:
 
 
 def _plain(kind: type, children: Tuple[Structure, ...]) -> Structure:
-    """The structure of a tuple, a list or an empty dict: one for all that nest alike, as every call has some."""
+    """The structure of a tuple, a list or an empty dict. As every call has some, small ones that nest alike share one,
+    up to so many."""
     key = (kind, children)
     known = _PLAIN.get(key)
     if known is None:
-        known = Structure((_dict_builder({}), dict) if kind is dict else (lambda _, items: kind(items), list),
-                          () if kind is dict else None, children, kind)
+        if kind is dict:
+            known = Structure((_dict_builder({}), dict), (), (), dict)
+        else:
+            known = Structure((lambda _, items: kind(items), list), None, children, kind)
         if len(_PLAIN) < _MOST_PLAIN and len(children) <= _MOST_ITEMS and all(map(_is_shared, children)):
             _PLAIN[key] = known
     return known

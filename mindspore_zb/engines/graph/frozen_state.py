@@ -160,12 +160,12 @@ class _CellWatched(Watched):
         nested = [(names[index], frozen) for index, frozen in self._nested if names[index] not in flat]
         empty = [name for name, frozen in nested if frozen.empty]  # hooks, mostly: four dicts in every Cell
         self._get = getter((*plain, *others, *empty))
-        self._others = slice(len(plain), len(plain) + len(others))
-        self._empty = slice(len(plain) + len(others), None)
+        self._others_part = slice(len(plain), len(plain) + len(others))
+        self._empty_part = slice(len(plain) + len(others), None)
         found = self._get(attributes)
         self._plain = found[:len(plain)]
-        self._ids = _ids_in(found[self._others], attributes)
-        self._empty_types = tuple(map(type, found[self._empty]))
+        self._ids = _ids_in(found[self._others_part], attributes)
+        self._empty_types = tuple(map(type, found[self._empty_part]))
         self._nested = [(name, frozen) for name, frozen in nested if name not in empty]
 
     def same(self) -> bool:
@@ -179,9 +179,9 @@ class _CellWatched(Watched):
             found = self._get(attributes)
         except KeyError:
             return False
-        if not all(map(is_, self._plain, found)) or _ids_in(found[self._others], attributes) != self._ids:
+        if not all(map(is_, self._plain, found)) or _ids_in(found[self._others_part], attributes) != self._ids:
             return False
-        empty = found[self._empty]
+        empty = found[self._empty_part]
         if any(empty) or tuple(map(type, empty)) != self._empty_types:
             return False
         for name, frozen in self._nested:
@@ -198,7 +198,7 @@ class _CellWatched(Watched):
 
 
 def _ids_in(others: Tuple[Any, ...], attributes: Dict[str, Any]) -> Tuple[int, ...]:
-    """Identities of what must not be held, the items of the Cell's own dicts included, which come first."""
+    """Identities of what must not be held: the Cell's own dicts, which come first, the rest, and the items of those."""
     return tuple(map(id, (*others, *others[0].values(), *others[1].values(), *others[2].values(),
                           *attributes.get(FLAGS, NOTHING).values())))
 

@@ -44,6 +44,12 @@ class CompiledPiece:
                 del values[name]
 
 
+def group_infos(layout: Layout, positions: Any) -> Tuple[GroupInfo, ...]:
+    """The groups of dw, each weight by its position in a request: ``positions[place]``."""
+    return tuple(GroupInfo(tuple(positions[place] for place in group.weights),
+                           tuple(BoundaryInfo(name, ()) for name in group.boundaries)) for group in layout.groups)
+
+
 @dataclass(frozen=True)
 class Program:
     """A compiled call.
@@ -81,15 +87,14 @@ class Program:
         return frozenset((*self.dw_readers, *self.dx.reads, *self.layout.dxs))
 
     def groups_at(self, positions: Tuple[int, ...]) -> Tuple[GroupInfo, ...]:
-        """The groups of dw, each weight by its position in a request: ``positions`` has that of each weight.
+        """The :func:`group_infos` for these positions, one for each weight.
 
-        The same object for the same positions: a net with compiled blocks asks at every micro-batch.
+        The same object for the same positions: a net with compiled blocks asks at every micro-batch, and knows by it
+        that nothing has changed.
         """
         known = self._groups_at.get(positions)
         if known is None:
-            known = self._groups_at[positions] = tuple(
-                GroupInfo(tuple(positions[place] for place in group.weights),
-                          tuple(BoundaryInfo(name, ()) for name in group.boundaries)) for group in self.layout.groups)
+            known = self._groups_at[positions] = group_infos(self.layout, positions)
         return known
 
     @cached_property

@@ -4,10 +4,10 @@ import copy
 from collections import Counter
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
-from mindspore_zb.engines.base import BoundaryInfo, Description, GroupInfo, Recording
+from mindspore_zb.engines.base import Description, GroupInfo, Recording
 from mindspore_zb.engines.graph.description import describe_layout
 from mindspore_zb.engines.graph.native import contiguous
-from mindspore_zb.engines.graph.program import CompiledPiece, Program, Values
+from mindspore_zb.engines.graph.program import CompiledPiece, Program, Values, group_infos
 from mindspore_zb.engines.lock import SERIAL
 from mindspore_zb.engines.watch import current_watcher
 from mindspore_zb.tensors import copied, detached, zeros
@@ -54,9 +54,7 @@ class GraphRecording(Recording):
             piece.run(values)
 
     def groups(self) -> Tuple[GroupInfo, ...]:
-        return tuple(GroupInfo(tuple(self._positions[place] for place in group.weights),
-                               tuple(BoundaryInfo(name, ()) for name in group.boundaries))
-                     for group in self._program.layout.groups)
+        return group_infos(self._program.layout, self._positions)
 
     def input_grads(self, sens: Sequence[Any], copies: bool = True) -> List[Optional[Any]]:
         """Run dx. ``copies``: take copies of ``sens`` for dw, which the caller may change before it runs."""

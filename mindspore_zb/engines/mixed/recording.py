@@ -87,6 +87,7 @@ class MixedRecording(Recording):
         net_groups = [number for group in chosen for number in group.net_groups]
         found = _Sums(self._count)
         if net_groups:
+            # Where dw may run blocks; elsewhere it is the eager net's own, and stays as MindSpore runs it.
             with without_pipeline() if arrangement.late else contextlib.nullcontext():
                 found.add(self._net.weight_grads(net_groups, keep_graph))
         for number, some in pieces.items():

@@ -37,7 +37,7 @@ class GroupPlan:
     beside: Tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False)  # what is made of a plan is kept by its identity
 class Plan:
     """Everything that is the same for all micro-batches; all numbers are places in :attr:`Snapshot.nodes`.
 
