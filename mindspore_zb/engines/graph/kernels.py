@@ -26,8 +26,8 @@ from mindspore_zb.engines.graph.partition import Partition, Piece, values_read
 from mindspore_zb.engines.graph.rewriting import Rewriting
 from mindspore_zb.tensors import zeros
 
-LARGE = 2 ** 15
-"""Numbers in the largest tensor that an operation reads from which on several kernels can pay."""
+LARGE = {"GeLU": 2 ** 13, "GeLUGrad": 2 ** 13, "BiasAddGrad": 2 ** 15}
+"""Numbers in a tensor that an operation reads from which on several kernels can pay: to start them takes time too."""
 
 SIZE = (256, 2048)
 """Of the tensors that are measured with: large enough for the difference to be no matter of chance."""
@@ -152,7 +152,7 @@ def _has_recipe(graph: JointGraph, node: str) -> bool:
         return False
     metas = [graph.meta(value) for value in (*values, node)]
     shape = metas[0][0]
-    if prod(shape) < LARGE or any(dtype != _DTYPE for _, dtype in metas):
+    if prod(shape) < LARGE[graph.kind(node)] or any(dtype != _DTYPE for _, dtype in metas):
         return False
     if recipe.sums:
         return len(shape) == 2

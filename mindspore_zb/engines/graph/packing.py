@@ -7,16 +7,13 @@ than it would be alone.
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, Collection, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
-
-from mindspore import nn, ops
+from typing import Any, Collection, Dict, FrozenSet, Iterable, List, Mapping, Sequence, Set, Tuple
 
 from mindspore_zb.engines.graph.mindir import REFERENCE, JointGraph
-from mindspore_zb.engines.graph.native import LoadedGraph, export_graph, mindir
+from mindspore_zb.engines.graph.native import mindir
 from mindspore_zb.engines.graph.partition import Piece
 from mindspore_zb.engines.graph.segments import MOST_OPERATIONS
-from mindspore_zb.tensors import zeros
+from mindspore_zb.engines.graph.stacking import for_count, stacking
 
 SMALL = 2 ** 15
 """Bytes up to which a tensor is copied twice in less time than it is handed over."""
@@ -76,7 +73,7 @@ def choose_packs(graph: JointGraph, runs: Sequence[Piece], kept: Collection[str]
     for number, run in enumerate(runs):
         for value in run.gives:
             if givers[value] == 1 and value in readers and value not in kept and _is_small(graph, value) \
-                    and _template(graph.meta(value)[1]) is not None:
+                    and stacking(graph.meta(value)[1]) is not None:
                 alike.setdefault((number, tuple(readers[value]), graph.meta(value)), []).append(value)
     operations = Counter({number: len(run.nodes) for number, run in enumerate(runs)})
     found = []
@@ -96,41 +93,6 @@ def _is_small(graph: JointGraph, value: str) -> bool:
         node == value or graph.kind(node) in _SEVERAL)
 
 
-class _Packing(nn.Cell):
-    """Takes a stack of two tensors apart, and stacks two."""
-
-    def construct(self, stack, one, other):
-        return ops.stack((one, other)), *ops.unstack(stack)[::-1]  # backwards, else they are returned as one
-
-
-@dataclass(frozen=True)
-class _Template:
-    """How MindSpore writes the nodes that pack and unpack two tensors."""
-
-    gather: Any
-    stack: Any
-    unstack: Any
-    entry: Any
-    index: Any
-    primitives: Dict[str, Any]
-
-
-@lru_cache(maxsize=None)
-def _template(dtype: Any) -> Optional[_Template]:
-    """None if the device cannot pack tensors of this dtype, as not every device has a kernel for each."""
-    arguments = [zeros((2, 3), dtype), zeros((3,), dtype), zeros((3,), dtype)]
-    try:
-        model = export_graph(_Packing(), arguments)
-        LoadedGraph(model.SerializeToString(), arguments)
-        graph = JointGraph(model)
-        stacked, entry, _ = graph.result()
-    except Exception:  # pylint: disable=broad-except  # whatever MindSpore raises; then each tensor crosses alone
-        return None
-    stack, entry = graph.proto(stacked), graph.proto(entry)
-    unstack, index = (graph.proto(name) for name in entry.input)
-    return _Template(graph.proto(stack.input[0]), stack, unstack, entry, index, dict(graph.primitives))
-
-
 class _Extension:
     """A graph to which nodes that pack are added, as MindSpore itself would write them."""
 
@@ -143,7 +105,7 @@ class _Extension:
 
     def add(self, values: Sequence[str]) -> Tuple[str, List[str]]:
         """Add what stacks these values, and takes the stack apart; returns the stack and its entries."""
-        template = self._template = _template(self._graph.meta(values[0])[1])
+        template = self._template = stacking(self._graph.meta(values[0])[1])
         count = len(values)
         tensor, whole = mindir.TensorProto(), mindir.TensorProto()
         source = self._graph.tensor_proto(values[0])
@@ -188,11 +150,8 @@ class _Extension:
         if name not in self._primitives:
             self._primitives.add(name)
             own = self.model.primitives.add()
-            own.CopyFrom(primitive)
+            own.CopyFrom(for_count(primitive, count))
             own.name = name
-            for attribute in own.attribute:
-                if attribute.name in ("num", "N"):
-                    attribute.i = count
         return name
 
 

@@ -5,6 +5,7 @@ from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Set, Tuple
 from mindspore_zb.engines.graph.emit import without
 from mindspore_zb.engines.graph.mindir import REFERENCE, JointGraph
 from mindspore_zb.engines.graph.native import mindir
+from mindspore_zb.engines.graph.stacking import Stacking, for_count
 
 TUPLES = ("MakeTuple", "MakeList")
 RESHAPES = ("Reshape", "Squeeze", "ExpandDims", "Flatten")
@@ -37,6 +38,7 @@ class Rewriting:
         self._inputs: Dict[str, List[str]] = {}
         self._readers: Dict[str, Dict[str, None]] = {}
         self._own: Dict[str, Any] = {}  # nodes that are new or were changed otherwise than in what they read
+        self._constants: List[str] = []  # the new ones; they stand first
         self._added: Dict[str, List[str]] = {"": []}
         self._ahead: Dict[str, List[str]] = {}
         self._primitives: Dict[str, Any] = {}
@@ -54,7 +56,7 @@ class Rewriting:
     def nodes(self) -> List[str]:
         """All nodes, constants and tuples included, each after what it reads."""
         found: List[str] = []
-        waiting = [*reversed([*self._added[""], *(name for name, _ in self._graph.protos())])]
+        waiting = [*reversed([*self._constants, *self._added[""], *(name for name, _ in self._graph.protos())])]
         while waiting:
             name = waiting.pop()
             found.extend((*self._ahead.get(name, ()), name))
@@ -73,6 +75,11 @@ class Rewriting:
         """What a node reads, constants and tuples included."""
         return self._inputs[node]
 
+    def any_reshape(self) -> Optional[str]:
+        """A reshape, to write another one like it; None if there is none."""
+        reshapes = (node for node in self.nodes() if self.kind(node) == "Reshape")
+        return next((node for node in reshapes if self.numbers(self._inputs[node][1])), None)
+
     def readers(self, value: str) -> List[str]:
         """The nodes that read a value; not those that only say what must happen before what."""
         return [node for node in self._readers.get(value, ()) if self.kind(node) not in ("UpdateState", "Depend")]
@@ -80,6 +87,11 @@ class Rewriting:
     def entries(self, node: str) -> List[str]:
         """The nodes that take single results out of a node with several."""
         return [name for name in self._readers.get(node, ()) if self.kind(name) in ("TupleGetItem", "ListGetItem")]
+
+    def only_reader(self, value: str) -> str:
+        """The node that reads a value if nothing else does, not even to say what must happen before what; or ""."""
+        readers = self._readers.get(value, ())
+        return next(iter(readers)) if len(readers) == 1 and value not in self._kept else ""
 
     def shape(self, value: str) -> Optional[Shape]:
         """The shape of a value; None if it is not one tensor of a fixed shape."""
@@ -149,6 +161,7 @@ class Rewriting:
         """Let a node compute its result by another operation; ``like`` is a node of it, with its primitive."""
         proto = self._nodes[self._change(node)]
         proto.op_type = self._reference(primitive)
+        proto.input[:] = inputs  # whoever copies the node finds there what it reads by itself
         del proto.node_attr[:]
         proto.node_attr.extend(like.node_attr)
         self._set_inputs(node, inputs)
@@ -195,21 +208,43 @@ class Rewriting:
                 held.values.add().CopyFrom(entry)
         else:
             held.i, = map(int, numbers)
-        return self._add_behind("", node, ())
+        self._constants.append(self._add(node, ()))
+        return self._constants[-1]
 
     def reshape(self, like: str, value: str, shape: Shape, forward: bool) -> str:
         """A new node that gives a value another shape, right behind what computes it; ``like`` is such a node."""
-        node = mindir.NodeProto()
-        node.CopyFrom(self._nodes[like])
-        node.ClearField("primal_attr")
-        tensor = node.attribute[0].tensors[0]
-        tensor.dims[:] = shape
-        tensor.data_type = self._tensor(value).data_type
-        lengths = self._graph.resolve(node.input[1])  # as it was exported: nobody may read `like` any more
-        name = self._add_behind(value if value in self._nodes else "", node, (value, self.constant(lengths, shape)))
-        if forward:
-            self._forward.add(name)
-        return name
+        return self._moved(like, value, shape, shape, forward)
+
+    def transpose(self, like: str, value: str, axes: Sequence[int], forward: bool) -> str:
+        """The same for one that transposes."""
+        shape = self.shape(value)
+        return self._moved(like, value, axes, tuple(shape[axis] for axis in axes), forward)
+
+    def become_like(self, node: str, like: str, value: str, numbers: Sequence[int]) -> None:
+        """Let a node compute its result by a reshape or a transpose of a value; ``like`` is such a node."""
+        self.become(node, self._nodes[like], self._primitive(like), [value, self._numbers_like(like, numbers)])
+
+    def stack(self, like: Stacking, gathered: str, forward: bool) -> str:
+        """A new node that stacks the tensors of a tuple, right behind it; they have one shape and dtype."""
+        node, tensors = mindir.NodeProto(), self._inputs[gathered]
+        node.CopyFrom(like.stack)
+        node.op_type = self._reference(for_count(like.primitive(like.stack), len(tensors)))
+        node.domain = self._nodes[gathered].domain
+        node.attribute[0].tensors[0].dims[:] = (len(tensors), *self.shape(tensors[0]))
+        node.attribute[0].tensors[0].data_type = self._tensor(tensors[0]).data_type
+        return self._note(self._add_behind(gathered, node, (gathered,)), forward)
+
+    def take_apart(self, node: str, like: Stacking, stack: str) -> None:
+        """Let a node with several results, all of one shape, take a stack apart."""
+        count = len(self.types(node))
+        self.become(node, like.unstack, for_count(like.primitive(like.unstack), count), [stack])
+        for name in (node, *self.entries(node)):
+            self.give_shape(name, self.shape(stack)[1:])
+
+    def give_shape(self, node: str, shape: Shape) -> None:
+        """Say that all results of a node have this shape."""
+        for kind in self.types(self._change(node)):
+            kind.dims[:] = shape
 
     def done(self) -> JointGraph:
         """The changed graph."""
@@ -243,6 +278,29 @@ class Rewriting:
                 found.add(name)
                 waiting.extend(self._inputs[name])
         return found
+
+    def _moved(self, like: str, value: str, numbers: Sequence[int], shape: Shape, forward: bool) -> str:
+        node = mindir.NodeProto()
+        node.CopyFrom(self._nodes[like])
+        node.ClearField("primal_attr")
+        tensor = node.attribute[0].tensors[0]
+        tensor.dims[:] = shape
+        tensor.data_type = self._tensor(value).data_type
+        behind = value if value in self._nodes else ""
+        return self._note(self._add_behind(behind, node, (value, self._numbers_like(like, numbers))), forward)
+
+    def _numbers_like(self, like: str, numbers: Sequence[int]) -> str:
+        """A constant as a reshape or a transpose reads it: as it was written, as nobody may read ``like`` any more."""
+        return self.constant(self._graph.resolve(self._nodes[like].input[1]), numbers)
+
+    def _note(self, node: str, forward: bool) -> str:
+        if forward:
+            self._forward.add(node)
+        return node
+
+    def _primitive(self, node: str) -> Any:
+        name = self._nodes[node].op_type[len(REFERENCE):]
+        return self._primitives.get(name) or self._graph.primitives[name]
 
     def _change(self, node: str) -> str:
         """Have a node of our own under this name."""

@@ -24,8 +24,7 @@ _ON_LAST_AXIS = {"LayerNorm": (3, 4), "LayerNormGrad": (5, 6), "Softmax": (1,), 
 
 def work_on_matrices(graph: Rewriting) -> None:
     """Leave out the reshapes around what works row by row, where these are more than those that come instead."""
-    like = next((node for node in graph.nodes() if graph.kind(node) == "Reshape"
-                 and graph.numbers(graph.inputs(node)[1])), None)
+    like = graph.any_reshape()
     if like is None:
         return
     for nodes in _regions(graph):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from mindspore_zb.engines.graph.joint import Joint
 from mindspore_zb.engines.graph.layout import merge_reshapes, merge_transposes
+from mindspore_zb.engines.graph.parts import move_parts_together
 from mindspore_zb.engines.graph.products import absorb_transposes
 from mindspore_zb.engines.graph.rewriting import Rewriting
 from mindspore_zb.engines.graph.rows import work_on_matrices
@@ -14,7 +15,7 @@ def simplified(joint: Joint) -> Joint:
     if joint.graph is joint.forward:
         return joint
     rewriting = Rewriting(joint.graph)
-    for change in (absorb_transposes, merge_transposes, work_on_matrices, merge_reshapes):
+    for change in (absorb_transposes, merge_transposes, move_parts_together, work_on_matrices, merge_reshapes):
         change(rewriting)
     if not rewriting.is_changed:
         return joint

@@ -55,7 +55,7 @@ class Stateful(nn.Cell):
 @pytest.fixture(name="always")
 def fixture_always(monkeypatch):
     """Every node of a known kind is expanded, however small."""
-    monkeypatch.setattr(kernels, "LARGE", 1)
+    monkeypatch.setattr(kernels, "LARGE", dict.fromkeys(SLOW, 1))
     monkeypatch.setattr(kernels, "_FOUND", dict.fromkeys(SLOW, True))
     clear_programs()
     yield
@@ -232,7 +232,7 @@ class TestMemory:
 
     def test_bytes_at_every_moment(self, monkeypatch):
         net, x, sens, found = nn.SequentialCell(Net(), Net()), normal(5, 16), normal(5, 16, seed=1), []
-        monkeypatch.setattr(kernels, "LARGE", 1)
+        monkeypatch.setattr(kernels, "LARGE", dict.fromkeys(SLOW, 1))
         for pays in (False, True):
             monkeypatch.setattr(kernels, "_FOUND", dict.fromkeys(SLOW, pays))
             clear_programs()
@@ -261,7 +261,7 @@ class TestWhereItPays:
 
         monkeypatch.setattr(kernels, "_is_quicker", measured)
         monkeypatch.setattr(kernels, "_FOUND", {})
-        monkeypatch.setattr(kernels, "LARGE", 1)
+        monkeypatch.setattr(kernels, "LARGE", dict.fromkeys(SLOW, 1))
         net = nn.SequentialCell(Net(), Net())
         for rows in (5, 6):
             found = kinds(net, normal(rows, 16), net.trainable_params())
@@ -270,7 +270,7 @@ class TestWhereItPays:
 
     def test_small_tensors_stay(self, kinds, monkeypatch):
         monkeypatch.setattr(kernels, "_FOUND", dict.fromkeys(SLOW, True))
-        monkeypatch.setattr(kernels, "LARGE", 5 * 24)
+        monkeypatch.setattr(kernels, "LARGE", dict.fromkeys(SLOW, 5 * 24))
         net = Net()
         found = kinds(net, normal(5, 16), net.trainable_params())
         assert found["GeLU"] == found["GeLUGrad"] == 0
@@ -292,7 +292,7 @@ class TestWhereItPays:
 
         monkeypatch.setattr(kernels, "LoadedGraph", fails)
         monkeypatch.setattr(kernels, "_FOUND", {})
-        monkeypatch.setattr(kernels, "LARGE", 1)
+        monkeypatch.setattr(kernels, "LARGE", dict.fromkeys(SLOW, 1))
         net = Net()
         found = kinds(net, normal(5, 16), net.trainable_params())
         assert [found[kind] for kind in SLOW] == [1, 1, 2]
@@ -311,7 +311,7 @@ class TestWhereItPays:
         monkeypatch.setattr(kernels, "loaded", loaded)
         monkeypatch.setattr(kernels.time, "perf_counter", lambda: now[0])
         monkeypatch.setattr(kernels, "_FOUND", {})
-        monkeypatch.setattr(kernels, "LARGE", 1)
+        monkeypatch.setattr(kernels, "LARGE", dict.fromkeys(SLOW, 1))
         net = Net()
         found = kinds(net, normal(5, 16), net.trainable_params())
         assert [found[kind] for kind in SLOW] == ([0, 0, 0] if pays else [1, 1, 2])

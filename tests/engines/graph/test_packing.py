@@ -62,7 +62,7 @@ class TestValues:
         for can in (True, False):
             if not can:
                 clear_programs()
-                monkeypatch.setattr(packing, "_template", lambda dtype: None)
+                monkeypatch.setattr(packing, "stacking", lambda dtype: None)
             _, grad_fn = graph(fn, *inputs, weights=())
             assert can or not packs_of(grad_fn)
             assert_same(grad_fn.compute_input_grad(sens), right.dx, "dx", 2e-2)

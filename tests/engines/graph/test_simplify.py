@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mindspore import Parameter, nn, ops
 
-from mindspore_zb.engines.graph import products
+from mindspore_zb.engines.graph import parts, products
 from mindspore_zb.engines.graph.cache import clear_programs
 from mindspore_zb.engines.graph.joint import Call, compile_joint
 from mindspore_zb.engines.graph.partition import CutSettings, cut_joint
@@ -188,6 +188,168 @@ class TestTransposesAndReshapes:
         assert_same(grad_fn.compute_input_grad(), x * 0.0 + 3.0, "dx")
 
 
+def heads(part):
+    return part.reshape(2, 5, 4, 3).transpose(0, 2, 1, 3)
+
+
+def by_single_places(x):
+    return tuple(part.squeeze(2).transpose(0, 2, 1, 3) for part in ops.split(x.reshape(2, 5, 3, 4, 3), 1, axis=2))
+
+
+def by_width(x):
+    return tuple(heads(part) for part in ops.split(x, 12, axis=-1))
+
+
+def by_chunks(x):
+    return tuple(heads(part) for part in ops.chunk(x, 3, axis=2))
+
+
+def by_method(x):
+    return tuple(heads(part) for part in x.split(12, axis=-1))
+
+
+def within_heads(x):
+    return tuple(part.transpose(0, 2, 1, 3) for part in ops.split(x.reshape(2, 5, 4, 9), 3, axis=-1))
+
+
+def by_rows(x):
+    return tuple(ops.transpose(part.reshape(4, 9, 5), (1, 0, 2)) for part in ops.split(x, 1, axis=0))
+
+
+class TestParts:
+    """What is split, or joined, of parts that are transposed alike is transposed once."""
+
+    @staticmethod
+    def together(split):
+        """A function that computes something of its own from each part."""
+        def fn(x):
+            first, *others = split(ops.sin(x))
+            total = ops.cos(first)
+            for place, other in enumerate(others):
+                total = total * ops.exp(other * (0.1 * place + 0.2)) if place < 2 else total + other
+            return total
+        return fn
+
+    @pytest.mark.parametrize("split, reshapes", [
+        (by_single_places, 2), (by_width, 2), (by_chunks, 2), (by_method, 2), (within_heads, 2), (by_rows, 2)],
+        ids=lambda value: getattr(value, "__name__", ""))
+    def test_one_transpose_each_way(self, split, reshapes, count):
+        forward, backward = count(self.together(split), normal(2, 5, 36))
+        assert forward["Transpose"] == backward["Transpose"] == 1
+        assert (forward["Split"], forward["Unstack"], backward["Concat"], backward["Stack"]) == (0, 1, 0, 1)
+        assert forward["Squeeze"] + forward["Reshape"] + backward["Reshape"] <= reshapes
+
+    @pytest.mark.parametrize("axes", [(0, 1, 2, 3), (3, 2, 1, 0), (1, 2, 0, 3), (2, 3, 1, 0)], ids=str)
+    @pytest.mark.parametrize("axis", range(3))
+    def test_all_axes(self, axis, axes, count):
+        """Against numpy, as an axis that is put in the wrong place would give other numbers."""
+        shape = [3, 4, 6]
+        shape[axis] *= 2
+        inside = {0: (3, 2, 2, 6), 1: (3, 4, 2, 3), 2: (3, 2, 2, 6)}[axis]
+
+        def fn(x):
+            one, other = (ops.transpose(part.reshape(inside), axes) for part in ops.split(x, shape[axis] // 2, axis=axis))
+            return one * ops.sin(other)
+
+        x = normal(*shape)
+        one, other = (part.reshape(inside).transpose(axes) for part in np.split(x.asnumpy(), 2, axis))
+        np.testing.assert_allclose(graph(fn, x, weights=())[0].asnumpy(), one * np.sin(other), rtol=1e-6, atol=1e-7)
+        count(fn, x)
+
+    @pytest.mark.parametrize("name, transposes", [
+        ("other axes", 3), ("another shape", 3), ("read by others", 3), ("one is not transposed", 2), ("one is not read", 2),
+        ("unequal", 3), ("across the rows", 3)])
+    def test_what_is_not_alike_stays(self, name, transposes, count):
+        def split(x):
+            if name == "across the rows":  # the axis of the parts would have to lie within one of 40
+                return tuple(ops.transpose(part.reshape(3, 40), (1, 0)) for part in ops.split(x, 12, axis=-1))
+            sizes = (6, 18, 12) if name == "unequal" else 12
+            one, other, last = ops.split(x, sizes, axis=-1)
+            if name == "unequal":
+                return tuple(part.reshape(2, 5, -1, 3).transpose(0, 2, 1, 3).sum(1) for part in (one, other, last))
+            if name == "other axes":
+                return heads(one), heads(other), last.reshape(2, 5, 3, 4).transpose(0, 3, 1, 2)
+            if name == "another shape":
+                return heads(one), heads(other), last.reshape(2, 5, 2, 6).transpose(0, 2, 1, 3).reshape(2, 4, 5, 3)
+            if name == "read by others":
+                return heads(one), heads(other), heads(last) * ops.cos(last).sum()
+            if name == "one is not transposed":
+                return heads(one), heads(other), last.reshape(2, 4, 5, 3)
+            return heads(one), heads(other)
+
+        forward, backward = count(self.together(split), normal(2, 5, 36))
+        assert forward["Transpose"] == transposes and forward["Unstack"] == backward["Stack"] == 0
+
+    def test_parts_that_are_results(self):
+        def fn(x):
+            one, other, last = by_width(ops.sin(x))
+            return one, other, last * 2.0
+
+        x, sens = normal(2, 5, 36), tuple(normal(2, 4, 5, 3, seed=seed) for seed in range(3))
+        right = unsplit_grads(fn, (x,), (), sens)
+        out, grad_fn = graph(fn, x, weights=())
+        assert_same(out, right.out, "out")
+        assert len({part.data_ptr() for part in out}) == 3
+        assert_same(grad_fn.compute_input_grad(sens), right.dx, "dx")
+
+    def test_the_same_part_twice(self, count):
+        def fn(x):
+            turned = ops.transpose(ops.sin(x), (1, 0))
+            return ops.concat((turned, turned, ops.transpose(ops.cos(x), (1, 0))), axis=1)
+
+        count(fn, normal(3, 4))
+
+    def test_joined_in_the_forward(self, count):
+        def fn(x):
+            return ops.exp(ops.concat([heads(part) for part in (ops.sin(x), ops.cos(x), x * x)], axis=2))
+
+        forward, _ = count(fn, normal(2, 5, 12))
+        assert forward["Transpose"] == forward["Stack"] == 1 and forward["Concat"] == 0
+
+    def test_joined_and_split_again(self, count):
+        """What was joined is a transpose now, and shows how the next one is written."""
+        def fn(x):
+            wide = ops.concat([ops.transpose(part, (0, 2, 1)) for part in (x, ops.sin(x), ops.cos(x))], axis=0)
+            one, other, last = (ops.transpose(part, (0, 2, 1)) for part in ops.chunk(wide, 3, axis=0))
+            return (one + other * last).reshape(6, 4) * 2.0
+
+        forward, _ = count(fn, normal(2, 3, 4))
+        assert forward["Transpose"] <= 2
+
+    @pytest.mark.parametrize("dtype", [ms.float16, ms.float64], ids=str)
+    def test_other_dtypes(self, dtype, count):
+        def fn(x):
+            return ops.cast(self.together(by_width)(ops.cast(x, dtype)), ms.float32)
+
+        forward, _ = count(fn, normal(2, 5, 36), tolerance=5e-3 if dtype == ms.float16 else None)
+        assert forward["Transpose"] == 1
+
+    def test_a_device_that_cannot_stack(self, count, monkeypatch):
+        monkeypatch.setattr(parts, "stacking", lambda dtype: None)
+        forward, backward = count(self.together(by_width), normal(2, 5, 36))
+        assert forward["Transpose"] == backward["Transpose"] == 3
+
+    def test_of_a_weight_that_is_written(self):
+        class Net(nn.Cell):
+            def __init__(self):
+                super().__init__()
+                self.state = Parameter(normal(2, 5, 36, seed=1), name="state", requires_grad=False)
+
+            @ms.jit
+            def construct(self, x):
+                one, other, last = by_width(self.state)
+                self.state = self.state * 2.0
+                return x * one * other + last
+
+        net, x = Net(), normal(2, 4, 5, 3)
+        state = net.state.asnumpy().copy()
+        one, other, last = (part.reshape(2, 5, 4, 3).transpose(0, 2, 1, 3) for part in np.split(state, 3, -1))
+        out, grad_fn = graph(net, x, weights=())
+        assert_same(out, ms.Tensor(x.asnumpy() * one * other + last), "out")
+        assert_same(net.state, ms.Tensor(2.0 * state), "state")
+        assert_same(grad_fn.compute_input_grad(ops.ones_like(x)), ms.Tensor(one * other), "dx")
+
+
 class Layers(nn.Cell):
     """Linear layers with what works row by row between them."""
 
@@ -353,7 +515,7 @@ LENGTHS = (2, 3, 4)
 @st.composite
 def programs(draw):
     """Steps on a tensor of three axes, and on weights of fitting shapes."""
-    kinds = ("transpose", "matrix", "turned", "linear", "norm", "rows", "softmax", "tanh", "residual", "gate")
+    kinds = ("transpose", "matrix", "turned", "linear", "norm", "rows", "softmax", "tanh", "residual", "gate", "parts")
     return [(draw(st.sampled_from(kinds)), draw(st.integers(0, 5))) for _ in range(draw(st.integers(2, 9)))]
 
 
@@ -370,6 +532,9 @@ class Program(nn.Cell):
             if kind == "transpose":
                 axes = ((0, 2, 1), (1, 0, 2), (2, 1, 0), (1, 2, 0), (2, 0, 1), (0, 1, 2))[detail]
                 shape, detail = tuple(shape[axis] for axis in axes), axes
+            elif kind == "parts":
+                axes = ((0, 2, 1), (1, 0, 2), (2, 1, 0), (1, 2, 0), (2, 0, 1), (0, 1, 2))[detail]
+                detail = detail % 3, axes, tuple(axes.index(axis) for axis in range(3))
             elif kind == "rows":
                 detail = ((batch * rows, width), (rows, batch * width), (batch * rows * width,))[detail % 3]
             elif kind in ("matrix", "turned"):
@@ -395,6 +560,10 @@ class Program(nn.Cell):
             weight = self.weights[place] if kind in ("matrix", "turned", "linear", "gate") else None
             if kind == "transpose":
                 x = ops.transpose(x, detail)
+            elif kind == "parts":
+                wide = ops.concat([ops.transpose(part, detail[1]) for part in (x, ops.sin(x), ops.cos(x))], axis=detail[0])
+                one, *others = (ops.transpose(part, detail[2]) for part in ops.chunk(wide, 3, axis=detail[0]))
+                x = one + others[0] * others[1]
             elif kind == "rows":
                 x = ops.sin(x.reshape(detail)).reshape(x.shape)
             elif kind == "matrix":
