@@ -53,14 +53,14 @@ class _GeluGrad(nn.Cell):
     """Its derivative ``s(z) + x s(z) s(-z) z'``, where ``x s(z)`` is the GeLU itself; times the gradient of that.
 
     ``s(-z)`` is computed as such: ``1 - s(z)`` would lose what is left of it where z is large. x is scaled before it is
-    squared, as the square of a large one would overflow sooner.
+    squared, as the square of a large one would overflow sooner. And ``z * -1.0`` has a quicker kernel than ``-z``.
     """
 
     def construct(self, grad, x, gelu):
         scaled = x * _CUBIC ** 0.5
         square = scaled * scaled
         z = x * (square + _LINEAR)
-        return grad * (ops.sigmoid(z) + gelu * ops.sigmoid(-z) * (square * 3.0 + _LINEAR))
+        return grad * (ops.sigmoid(z) + gelu * ops.sigmoid(z * -1.0) * (square * 3.0 + _LINEAR))
 
 
 class _SumOfRows(nn.Cell):
