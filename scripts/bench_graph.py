@@ -147,15 +147,16 @@ def bench_recompute(rounds: int, width: int = 512) -> None:
 
 
 def bench_operations() -> None:
-    """Print how many operations a net has as MindSpore compiles it, and how many of them are run."""
+    """Print how many operations a net has as MindSpore compiles it, as it is rewritten, and with quick kernels."""
     bench_net = bench_nets.transformer(4, 64, 2, 16)
-    joint, counts = _joint_of(bench_net), []
-    for graph in (joint, simplified(joint)):
-        partition = cut_joint(graph, CutSettings())
-        counts.append([len(partition.forward.nodes), len(partition.dx.nodes),
-                       sum(len(part.piece.nodes) for part in partition.dw)])
-    print(f"\noperations of forward, dx and dw, {bench_net.name}: "
-          f"{', '.join(map(str, counts[0]))} as compiled, {', '.join(map(str, counts[1]))} as run")
+    joint = _joint_of(bench_net)
+    small = simplified(joint)
+    partitions = [cut_joint(joint, CutSettings()), cut_joint(small, CutSettings())]
+    partitions.append(kernels.with_quick_kernels(small, partitions[1])[1])
+    counts = [", ".join(map(str, (len(partition.forward.nodes), len(partition.dx.nodes),
+                                  sum(len(part.piece.nodes) for part in partition.dw)))) for partition in partitions]
+    print(f"\noperations of forward, dx and dw, {bench_net.name}: {counts[0]} as compiled, {counts[1]} as rewritten, "
+          f"{counts[2]} with quick kernels")
 
 
 def _joint_of(bench_net: bench_nets.BenchNet) -> Any:
